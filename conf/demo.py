@@ -1,0 +1,86 @@
+"""Settings of the demonstrations: the source, how it is folded, then the heal."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from conf.schema import DataSpec, RunConfig, Settings
+
+
+class TrunkRecipe(Settings):
+    """A small Qwen3-style trunk made from scratch: its shape, its text and its training."""
+
+    layers: Annotated[int, Field(ge=2)]
+    hidden: Annotated[int, Field(ge=32)]
+    heads: Annotated[int, Field(ge=1)]
+    kv_heads: Annotated[int, Field(ge=1)]
+    ffn: Annotated[int, Field(ge=32)]
+    vocab: Annotated[int, Field(ge=300)]
+    window: Annotated[int, Field(ge=32)]
+    data: tuple[DataSpec, ...]
+    steps: Annotated[int, Field(ge=1)]
+    batch: Annotated[int, Field(ge=1)]
+    lr: Annotated[float, Field(gt=0)]
+    seed: int = 0
+
+
+class NativeDraft(Settings):
+    """Training of the source's own draft, started from the source's last layer."""
+
+    steps: Annotated[int, Field(ge=1)]
+    lr: Annotated[float, Field(gt=0)]
+
+
+class FoldSettings(Settings):
+    """What a fold removes: layers by index, then FFN neurons of each layer that stays.
+
+    `ffn` is the share of neurons kept, one for all layers or one for each kept layer. The
+    neurons that matter least on `windows` windows of the data go first.
+    """
+
+    drop: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    ffn: Annotated[tuple[Annotated[float, Field(gt=0, le=1)], ...], Field(min_length=1)] = (
+        1.0,
+    )
+    windows: Annotated[int, Field(ge=1)] = 32
+
+
+class Gate(Settings):
+    """What a demonstration must show, in drafts held per round; None asks nothing."""
+
+    coverage: float | None = None
+    source_over_stale: float | None = None
+    healed_over_stale: float
+    healed_over_control: float
+    source_over_healed: float | None = None
+    healed_over_fresh: float | None = None
+    by: Literal["walk", "starts"]
+
+
+class DemoSettings(Settings):
+    """The story around the heal. Without `trunk` the source is a package's GGUF."""
+
+    about: str
+    duration: str
+    trunk: TrunkRecipe | None = None
+    gguf_package: str | None = None
+    native: NativeDraft
+    fold: FoldSettings
+    fresh: bool = True
+    seeds: Annotated[tuple[int, ...], Field(min_length=1)] = (0,)
+    gate: Gate
+
+    @model_validator(mode="after")
+    def _one_source(self) -> "DemoSettings":
+        if (self.trunk is None) == (self.gguf_package is None):
+            raise ValueError(
+                "give one source: trunk (made here) or gguf_package (imported)"
+            )
+        return self
+
+
+class DemoConfig(Settings):
+    """A demonstration: `demo` makes the stale student, `heal` is a whole `RunConfig`."""
+
+    demo: DemoSettings
+    heal: RunConfig

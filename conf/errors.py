@@ -1,0 +1,5 @@
+"""What is wrong with a configuration, where, and what to write instead."""
+
+
+class ConfigError(Exception):
+    """A setting, file or override a user can mend; the text names the place and the cure."""

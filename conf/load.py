@@ -1,0 +1,121 @@
+"""Reads a configuration: YAML, then `key=value` overrides, then the checked model."""
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from conf.errors import ConfigError
+
+Model = TypeVar("Model", bound=BaseModel)
+Raw = dict[str, Any]  # parsed YAML: checked by pydantic right after
+
+SHIPPED = Path(__file__).parent
+
+
+def find_config(name: str | Path) -> Path:
+    """A configuration's file: a path, or a shipped one's name (`demo`, `conf/demo.yaml`)."""
+    path = Path(name)
+    shipped = SHIPPED / path.with_suffix(".yaml").name
+    if path.is_file():
+        return path
+    if path.parent in (Path(), Path("conf")) and shipped.is_file():
+        return shipped
+    known = ", ".join(sorted(p.stem for p in SHIPPED.glob("*.yaml")))
+    raise ConfigError(f"{name}: there is no such configuration; shipped ones are {known}")
+
+
+def read_yaml(path: Path) -> Raw:
+    """The mapping in a YAML file, `{}` if the file is empty."""
+    try:
+        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: is not YAML: {error}") from error
+    if raw is None:
+        return {}
+    if not isinstance(raw, dict):
+        raise ConfigError(
+            f"{path}: holds a {type(raw).__name__}, settings are `key: value` lines"
+        )
+    return raw
+
+
+def apply_override(raw: Raw, override: str) -> None:
+    """Puts `a.b.c=value` into nested `raw`, in place; the value is read as YAML."""
+    dotted, equals, text = override.partition("=")
+    keys = dotted.strip().split(".")
+    if not equals or not all(keys):
+        raise ConfigError(
+            f"--set {override}: write it as key.key=value, e.g. train.lr=1e-5"
+        )
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"--set {override}: the value is not YAML: {error}") from error
+    place = raw
+    for key in keys[:-1]:
+        inner = place.get(key)
+        if inner is None:
+            inner = place[key] = {}
+        if not isinstance(inner, dict):
+            raise ConfigError(f"--set {override}: {key} is a value, it holds no settings")
+        place = inner
+    place[keys[-1]] = value
+
+
+def load_config(
+    model: type[Model], name: str | Path, overrides: Sequence[str] = ()
+) -> Model:
+    """The configuration `name` with `overrides`, checked; ConfigError says what is wrong."""
+    path = find_config(name)
+    raw = read_yaml(path)
+    for override in overrides:
+        apply_override(raw, override)
+    return check(model, raw, str(path))
+
+
+def check(model: type[Model], raw: Mapping[str, Any], where: str) -> Model:
+    """`raw` as a `model`, or one ConfigError that lists every fault with its place."""
+    try:
+        return model.model_validate(raw)
+    except ValidationError as error:
+        faults = "; ".join(_explain(model, fault) for fault in error.errors())
+        raise ConfigError(f"{where}: {faults}") from error
+
+
+def _explain(model: type[BaseModel], fault: ErrorDetails) -> str:
+    place = [str(part) for part in fault["loc"]]
+    dotted = ".".join(place) or "the whole"
+    if fault["type"] == "extra_forbidden":
+        known = sorted(_fields_at(model, place[:-1]))
+        near = difflib.get_close_matches(place[-1], known, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
+        return f"{dotted} is no setting; {hint}"
+    if fault["type"] == "missing":
+        return f"{dotted} is missing"
+    message = fault["msg"].removeprefix("Value error, ")
+    shown = "" if isinstance(fault["input"], dict) else f" (is {fault['input']!r})"
+    return f"{dotted}: {message}{shown}"
+
+
+def _fields_at(model: type[BaseModel], place: Sequence[str]) -> set[str]:
+    """The settings known at a place; of every model a union there could mean."""
+    models: list[type[BaseModel]] = [model]
+    for part in place:
+        fields = [m.model_fields[part].annotation for m in models if part in m.model_fields]
+        if fields:
+            models = [inner for field in fields for inner in _models_in(field)]
+    return {name for m in models for name in m.model_fields}
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:  # a type or typing construct
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _models_in(argument)

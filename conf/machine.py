@@ -1,0 +1,111 @@
+"""What this machine is: processor features, idle cores, cards; found without torch."""
+
+import ctypes
+import os
+import platform
+import sys
+import time
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+Device = Literal["cpu", "cuda"]
+ComputeType = Literal["bf16", "f32"]
+
+
+@cache
+def cpu_flags() -> frozenset[str]:
+    """The kernel's names of the processor's features; empty where /proc is absent."""
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return frozenset()
+    for line in text.splitlines():
+        if line.startswith(("flags", "Features")):
+            return frozenset(line.partition(":")[2].split())
+    return frozenset()
+
+
+@cache
+def cuda_devices() -> int:
+    """CUDA cards the driver offers, 0 without a driver."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return 0
+    count = ctypes.c_int(0)
+    if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0:
+        return 0
+    return count.value
+
+
+def resolve_device(wanted: Literal["auto", "cpu", "cuda"]) -> Device:
+    """The device a run computes on; `auto` takes a card if the driver offers one."""
+    if wanted == "auto":
+        return "cuda" if cuda_devices() else "cpu"
+    return wanted
+
+
+def fast_in_bf16(device: Device) -> bool:
+    """True where a bf16 matrix product is quicker than f32: cards, AMX, AVX-512 BF16."""
+    return device == "cuda" or bool({"amx_bf16", "avx512_bf16"} & cpu_flags())
+
+
+def resolve_dtype(wanted: Literal["auto", "bf16", "f32"], device: Device) -> ComputeType:
+    """The compute type; `auto` is bf16 where that is fast, else f32."""
+    if wanted == "auto":
+        return "bf16" if fast_in_bf16(device) else "f32"
+    return wanted
+
+
+def _busy_ticks() -> tuple[int, int] | None:
+    try:
+        fields = Path("/proc/stat").read_text().splitlines()[0].split()[1:]
+    except OSError:
+        return None
+    ticks = [int(field) for field in fields]
+    return sum(ticks) - ticks[3] - ticks[4], sum(ticks)
+
+
+def idle_cores(watch_s: float = 0.2) -> int:
+    """Cores that were idle while we watched, at least 1.
+
+    Two threads on one busy core are many times slower than one: OpenMP's barriers wait for
+    the thread that was put aside. So a core counts only if nobody else uses most of it.
+    """
+    cores = len(os.sched_getaffinity(0))
+    before = _busy_ticks()
+    time.sleep(watch_s)
+    after = _busy_ticks()
+    if before is None or after is None or after[1] == before[1]:
+        return cores
+    busy = (after[0] - before[0]) / (after[1] - before[1]) * (os.cpu_count() or cores)
+    return max(1, min(cores, round(cores - busy)))
+
+
+def limit_threads(threads: int) -> None:
+    """Holds every numeric library of this process to `threads`, loaded already or not.
+
+    The libraries read these variables when they are first imported; torch, if it is there
+    already, is told directly.
+    """
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
+        os.environ[name] = str(threads)
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(threads)
+
+
+def describe() -> str:
+    """One line for manifests and reports: processor, cores, cards."""
+    cards = cuda_devices()
+    fast = sorted({"amx_bf16", "avx512_bf16"} & cpu_flags())
+    parts = [f"{platform.machine()}, {os.cpu_count()} cores", *fast]
+    if cards:
+        parts.append(f"{cards} CUDA card{'s' if cards > 1 else ''}")
+    return ", ".join(parts)
+
+
+def environment_store() -> str | None:
+    """HEAL_STORE, if set and not empty."""
+    return os.environ.get("HEAL_STORE") or None

@@ -1,0 +1,116 @@
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from conf.demo import DemoConfig
+from conf.errors import ConfigError
+from conf.load import find_config, load_config
+from conf.schema import DataSpec, RunConfig
+
+MINIMAL = "student: model.cmf\ndata: [text.jsonl@5000]\n"
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "run.yaml"
+    path.write_text(text)
+    return path
+
+
+def message(tmp_path: Path, text: str, *overrides: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load_config(RunConfig, written(tmp_path, text), overrides)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["demo", "smollm2"])
+def test_shipped_demonstrations_validate(name: str) -> None:
+    assert load_config(DemoConfig, name).heal.pack.window in (128, 256)
+
+
+def test_the_references_settings_validate() -> None:
+    config = load_config(RunConfig, "conf/qwen14b.yaml")
+    assert (config.train.lr, config.pack.split, config.train.depth) == (2e-5, "windows", 3)
+
+
+def test_overrides_reach_nested_settings(tmp_path: Path) -> None:
+    path = written(tmp_path, MINIMAL)
+    config = load_config(RunConfig, path, ["train.lr=1e-5", "pack.window=64"])
+    assert (config.train.lr, config.pack.window) == (1e-5, 64)
+
+
+def test_a_typo_names_the_nearest_setting(tmp_path: Path) -> None:
+    said = message(tmp_path, MINIMAL + "train: {learning_rat: 1.0}\n")
+    assert "train.learning_rat is no setting" in said
+    said = message(tmp_path, MINIMAL + "train: {epoch: 1}\n")
+    assert "did you mean epochs?" in said
+
+
+def test_a_typo_in_an_override_is_found(tmp_path: Path) -> None:
+    assert "did you mean depth?" in message(tmp_path, MINIMAL, "train.dept=2")
+
+
+def test_a_missing_setting_is_named(tmp_path: Path) -> None:
+    assert "student is missing" in message(tmp_path, "data: [a.jsonl]\n")
+
+
+def test_an_override_without_a_value_says_how_to_write_it(tmp_path: Path) -> None:
+    assert "key.key=value" in message(tmp_path, MINIMAL, "train.lr")
+
+
+def test_an_override_into_a_value_is_refused(tmp_path: Path) -> None:
+    assert "holds no settings" in message(tmp_path, MINIMAL, "student.path=x")
+
+
+def test_two_origins_of_a_draft_are_refused(tmp_path: Path) -> None:
+    said = message(tmp_path, MINIMAL + "init: b.cmf\nstart_from_last_layer: true\n")
+    assert "set one of them" in said
+
+
+def test_a_fresh_draft_trained_by_its_block_only_is_refused(tmp_path: Path) -> None:
+    text = MINIMAL + "start_from_last_layer: true\ntrain: {trainable: block}\n"
+    assert "must be trained whole" in message(tmp_path, text)
+
+
+def test_an_unknown_name_lists_the_shipped_ones() -> None:
+    with pytest.raises(ConfigError, match="shipped ones are demo, qwen14b, smollm2"):
+        find_config("qwen41b")
+
+
+def test_yaml_that_is_none_says_so(tmp_path: Path) -> None:
+    assert "is not YAML" in message(tmp_path, "a: [b")
+    assert "settings are `key: value` lines" in message(tmp_path, "- a\n")
+
+
+def test_specs_may_be_text_or_mappings(tmp_path: Path) -> None:
+    config = load_config(
+        RunConfig, written(tmp_path, "student: m.cmf\ndata: [a@5, {path: b, name: c}]\n")
+    )
+    assert config.data == ("a@5", DataSpec(path="b", name="c"))
+
+
+def fields_of(model: type[BaseModel], prefix: str = "") -> set[str]:
+    found = set()
+    for name, field in model.model_fields.items():
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            found |= fields_of(inner, f"{prefix}{name}.")
+        else:
+            found.add(prefix + name)
+    return found
+
+
+def test_every_setting_is_listed_here() -> None:
+    """A new setting is added here by whoever says which decision it lets a user take."""
+    runtime = {"device", "threads", "head_budget_mib", "store"}
+    train = {
+        *("depth", "trainable", "lr", "epochs", "steps", "batch", "eval_every"),
+        *("eval_windows", "patience", "select_by", "seed"),
+    }
+    assert fields_of(RunConfig) == {
+        *("student", "init", "start_from_last_layer", "data", "outputs"),
+        *("pack.window", "pack.split", "trunk.topk", "trunk.dtype", "trunk.shard_windows"),
+        *(f"train.{name}" for name in train),
+        *(f"runtime.{name}" for name in runtime),
+        "measure.depth",
+    }

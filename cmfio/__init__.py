@@ -1,0 +1,1 @@
+"""The .cmf container: read, judge, write; codecs, tokenizers, GGUF import. No torch."""

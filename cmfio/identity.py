@@ -1,0 +1,132 @@
+"""What a model is, by content: sha256 of every part, made as its hash64 is checked."""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+
+from cmfio.errors import DamagedTensor
+from cmfio.hash64 import Hash64
+from cmfio.header import TensorEntry
+from cmfio.json_text import Json, spell_sorted
+from cmfio.reader import Container
+
+Progress = Callable[[int, int], None]
+
+CHUNK_BYTES = 1 << 22
+DRAFT_PREFIX = "model.mtp."
+SKILL_PREFIX = "skill."
+
+
+@dataclass(frozen=True)
+class ModelDigests:
+    """sha256 digests, hex. `tensors` and `sections` are of the stored bytes.
+
+    `trunk`: what the trunk's forward reads (healing.md §5): no draft, skills, masks.
+    `draft`: the `model.mtp.*` tensors and `arch.mtp`.
+    `content`: the whole model, wherever it lies and however its file is laid out.
+    """
+
+    tensors: dict[str, str]
+    sections: dict[str, str]
+    trunk: str
+    draft: str
+    content: str
+
+    @property
+    def vocab(self) -> str:
+        """The digest of the tokenizer section; "" when there is none."""
+        return self.sections.get("vocab", "")
+
+    def to_json(self) -> dict[str, Json]:
+        """For remembering; `from_json` reads it back."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, remembered: Json) -> "ModelDigests":
+        """What `to_json` gave; TypeError or KeyError if it is something else."""
+        if not isinstance(remembered, dict):
+            raise TypeError(f"digests are remembered as an object, not {type(remembered)}")
+        return cls(
+            tensors=_texts(remembered["tensors"]),
+            sections=_texts(remembered["sections"]),
+            trunk=str(remembered["trunk"]),
+            draft=str(remembered["draft"]),
+            content=str(remembered["content"]),
+        )
+
+
+def model_digests(container: Container, progress: Progress | None = None) -> ModelDigests:
+    """Digests of an open model, all shards. `progress` hears (bytes done, bytes in all).
+
+    DamagedTensor names the first tensor whose bytes don't have their recorded hash64.
+    """
+    total = sum(entry.nbytes for entry in container.entries.values())
+    done = 0
+
+    def advance(count: int) -> None:
+        nonlocal done
+        done += count
+        if progress is not None:
+            progress(done, total)
+
+    tensors = {
+        name: _checked_sha256(container, name, advance) for name in container.entries
+    }
+    return _combined(container, tensors)
+
+
+def _checked_sha256(container: Container, name: str, advance: Callable[[int], None]) -> str:
+    sha, running = hashlib.sha256(), Hash64()
+    payload = container.payload(name)
+    for start in range(0, len(payload), CHUNK_BYTES):
+        chunk = payload[start : start + CHUNK_BYTES]
+        sha.update(chunk)
+        running.update(chunk)
+        advance(len(chunk))
+    stored = container.entries[name].hash64
+    if running.value() != stored:
+        raise DamagedTensor(
+            f"{container.path}: tensor {name!r} has hash {running.value():016x}, its "
+            f"directory says {stored:016x}; the file is damaged, copy or convert it again"
+        )
+    return sha.hexdigest()
+
+
+def _combined(container: Container, tensors: dict[str, str]) -> ModelDigests:
+    found = {"masks": container.masks, "vocab": container.vocab, "index": container.index}
+    sections = {
+        name: hashlib.sha256(section).hexdigest()
+        for name, section in found.items()
+        if section is not None
+    }
+    entries = container.entries
+    arch = container.header.arch.to_json()
+    mtp = arch.pop("mtp", None)
+    draft = {name: sha for name, sha in tensors.items() if name.startswith(DRAFT_PREFIX)}
+    apart = (DRAFT_PREFIX, SKILL_PREFIX)
+    trunk = {name: sha for name, sha in tensors.items() if not name.startswith(apart)}
+    header = container.header.to_json()
+    return ModelDigests(
+        tensors=tensors,
+        sections=sections,
+        trunk=_digest([arch, _lines(trunk, entries)]),
+        draft=_digest([mtp, _lines(draft, entries)]),
+        content=_digest([header, _lines(tensors, entries), dict[str, Json](sections)]),
+    )
+
+
+def _lines(digests: Mapping[str, str], entries: Mapping[str, TensorEntry]) -> list[Json]:
+    return [
+        [name, entries[name].dtype, list[Json](entries[name].shape), digests[name]]
+        for name in sorted(digests)
+    ]
+
+
+def _digest(value: Json) -> str:
+    return hashlib.sha256(spell_sorted(value).encode("utf-8")).hexdigest()
+
+
+def _texts(value: Json) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise TypeError(f"digests by name are remembered as an object, not {type(value)}")
+    return {name: str(digest) for name, digest in value.items()}

@@ -1,0 +1,228 @@
+"""Open a container: all that cmf.md §1.3 asks for is checked, payloads aren't read.
+
+The file is mapped, not loaded; payloads are views of the map. A file that another program
+cuts short while it is open ends the process (SIGBUS), so ours are renamed into place.
+"""
+
+import contextlib
+import mmap
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cmfio.directory import by_name, check_entries, parse_directory
+from cmfio.envelope import SIZE, Envelope, check_features, parse_envelope
+from cmfio.errors import BoundsError, CmfIoError, FileNotFound, MissingTensor, ParseError
+from cmfio.header import Header, TensorEntry, parse_header
+from cmfio.rules import check_arch, check_knowledge, check_prism_targets
+from cmfio.sections import check_index, check_masks
+
+TRAILING = ("masks", "vocab", "index")
+
+
+@dataclass(frozen=True)
+class ShardFile:
+    """One mapped file: its envelope, header, its own tensors, and its bytes."""
+
+    path: Path
+    map: mmap.mmap
+    envelope: Envelope
+    header: Header
+    entries: Sequence[TensorEntry]
+
+    def section(self, name: str) -> memoryview:
+        """The bytes of a section; empty when it is absent."""
+        return _span(self.map, self.envelope, name)
+
+    def trailing(self) -> dict[str, memoryview]:
+        """The sections behind the data that are there."""
+        present = [name for name in TRAILING if self.envelope.spans[name].length]
+        return {name: self.section(name) for name in present}
+
+    def close(self) -> None:
+        """Let the map go; views still held keep it alive until they are dropped."""
+        with contextlib.suppress(BufferError):
+            self.map.close()
+
+
+class Container:
+    """An open model: one file or all its shards. Use it in a `with`."""
+
+    def __init__(self, files: Sequence[ShardFile]) -> None:
+        self.files = tuple(files)
+        first = self.files[0]
+        self.path: Path = first.path
+        self.header: Header = first.header
+        entries = [entry for file in self.files for entry in file.entries]
+        self.entries: Mapping[str, TensorEntry] = by_name(entries, first.path)
+
+    @property
+    def is_single_file(self) -> bool:
+        """Whether there are no further shards."""
+        return len(self.files) == 1
+
+    @property
+    def masks(self) -> memoryview | None:
+        """The masks section, as bytes."""
+        return self._trailing("masks")
+
+    @property
+    def vocab(self) -> memoryview | None:
+        """The tokenizer.json, as bytes."""
+        return self._trailing("vocab")
+
+    @property
+    def index(self) -> memoryview | None:
+        """The index of the masks, as bytes."""
+        return self._trailing("index")
+
+    def entry(self, name: str) -> TensorEntry:
+        """The directory's line for `name`; MissingTensor if there is none."""
+        try:
+            return self.entries[name]
+        except KeyError:
+            raise MissingTensor(
+                f"{self.path}: has no tensor {name!r}; `cmf tensors` lists what it has"
+            ) from None
+
+    def payload(self, name: str) -> memoryview:
+        """The stored bytes of a tensor, read-only."""
+        entry = self.entry(name)
+        data = self.files[entry.shard].section("data")
+        return data[entry.offset : entry.offset + entry.nbytes]
+
+    def tensor(self, name: str) -> NDArray[np.float32]:
+        """The values of a tensor, f32, a copy; UnknownCodec if its dtype can't be."""
+        from cmfio.codecs.registry import decode_payload
+
+        entry = self.entry(name)
+        where = f"{self.path}: tensor {name!r}"
+        return decode_payload(self.payload(name), entry.dtype, entry.shape, where)
+
+    def close(self) -> None:
+        """Let all files go."""
+        for file in self.files:
+            file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _trailing(self, name: str) -> memoryview | None:
+        section = self.files[0].section(name)
+        return section if len(section) else None
+
+
+def open_container(path: str | Path) -> Container:
+    """The model at `path`; of several shards give the first, the others lie beside it."""
+    files = [open_file(Path(path))]
+    try:
+        shard = files[0].header.shard
+        if shard is not None:
+            siblings = _sibling_paths(files[0].path, shard.no, shard.count)
+            for number, sibling in enumerate(siblings, start=1):
+                files.append(open_file(sibling, number))
+                _check_sibling(files[-1], files[0].header, number + 1)
+        return Container(files)
+    except BaseException:
+        for file in files:
+            file.close()
+        raise
+
+
+def open_file(path: Path, shard: int = 0) -> ShardFile:
+    """One file by itself, checked; its entries say they are of `shard` (counted from 0)."""
+    mapped, envelope = _map(path)
+    try:
+        return _checked(path, mapped, envelope, shard)
+    except BaseException:
+        with contextlib.suppress(BufferError):
+            mapped.close()
+        raise
+
+
+def _map(path: Path) -> tuple[mmap.mmap, Envelope]:
+    try:
+        info = path.stat()
+        if not stat.S_ISREG(info.st_mode):
+            raise CmfIoError(f"{path}: isn't a file; give a .cmf container")
+        size = info.st_size
+        with path.open("rb") as file:
+            envelope = parse_envelope(file.read(SIZE), size, path)
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except FileNotFoundError:
+        raise FileNotFound(f"{path}: there is no such file") from None
+    except (OSError, ValueError) as error:
+        raise CmfIoError(f"{path}: can't be read: {error}") from error
+    if len(mapped) < size:
+        mapped.close()
+        raise BoundsError(f"{path}: was cut short while it was being opened")
+    return mapped, envelope
+
+
+def _checked(path: Path, mapped: mmap.mmap, envelope: Envelope, shard: int) -> ShardFile:
+    header = _header(_span(mapped, envelope, "header"), path)
+    check_features(envelope, header, path)
+    check_arch(header.arch, str(path))
+    entries = parse_directory(bytes(_span(mapped, envelope, "dir")), path, shard)
+    check_prism_targets(header, entries, str(path))
+    check_entries(entries, _span(mapped, envelope, "data"), path)
+    file = ShardFile(path, mapped, envelope, header, entries)
+    sections = file.trailing()
+    if "masks" in sections:
+        check_masks(sections["masks"], header.arch, str(path))
+    if "index" in sections:
+        check_index(sections["index"], str(path))
+    check_knowledge(header, by_name(entries, path), sections, str(path))
+    return file
+
+
+def _span(mapped: mmap.mmap, envelope: Envelope, name: str) -> memoryview:
+    span = envelope.spans[name]
+    return memoryview(mapped)[span.offset : span.end] if span.length else memoryview(b"")
+
+
+def _header(data: memoryview, path: Path) -> Header:
+    try:
+        return parse_header(bytes(data))
+    except ParseError as error:
+        raise ParseError(f"{path}: {error}") from error
+
+
+def _sibling_paths(first: Path, number: int, count: int) -> Iterator[Path]:
+    if number != 1:
+        raise ParseError(f"{first}: is shard {number} of {count}; open the first one")
+    ending = f"-00001-of-{count:05}.cmf"
+    if not first.name.endswith(ending):
+        raise ParseError(f"{first}: a first shard's name must end with {ending}")
+    stem = first.name.removesuffix(ending)
+    # One at a time: a hostile count of 10^9 fails at the first file that isn't there.
+    for sibling in range(2, count + 1):
+        yield first.with_name(f"{stem}-{sibling:05}-of-{count:05}.cmf")
+
+
+def _check_sibling(file: ShardFile, first: Header, number: int) -> None:
+    shard = file.header.shard
+    assert first.shard is not None
+    if shard is None or (shard.no, shard.count) != (number, first.shard.count):
+        raise ParseError(f"{file.path}: doesn't say that it is shard {number} of its model")
+    arch = file.header.arch
+    same = (arch.linear_core, arch.anchor_core) == (
+        first.arch.linear_core,
+        first.arch.anchor_core,
+    )
+    if not same:
+        raise ParseError(f"{file.path}: its attention core differs from the first shard's")

@@ -1,0 +1,1 @@
+"""Artifacts on disk: keys, manifests, Zarr arrays, Arrow tables, locks."""

@@ -1,0 +1,73 @@
+"""What can be wrong with the store, each as one plain sentence a user can act on."""
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+FULL = {errno.ENOSPC, errno.EDQUOT}
+NOT_WRITABLE = {errno.EROFS, errno.EACCES, errno.EPERM}
+
+
+class ArtifactError(Exception):
+    """Base of everything the store raises on purpose."""
+
+
+class ArtifactDamaged(ArtifactError):  # noqa: N818  # the name says the state
+    """A file of a finished artifact is missing or no longer holds what was written."""
+
+    def __init__(self, path: Path, problem: str) -> None:
+        super().__init__(f"{path}: {problem}; run the stage that makes it again")
+        self.path = path
+        self.problem = problem
+
+
+class BadName(ArtifactError):  # noqa: N818
+    """A stage, key, array or file name that could leave its place in the store."""
+
+
+class NotJson(ArtifactError):  # noqa: N818
+    """A value that a manifest or a key cannot hold."""
+
+
+class StoreReadOnly(ArtifactError):  # noqa: N818
+    """Something must be written and the store does not allow it."""
+
+
+class DiskFull(ArtifactError):  # noqa: N818
+    """No space, or no quota, is left."""
+
+
+@contextmanager
+def storage_errors(root: Path, need: str) -> Iterator[None]:
+    """Turn a full disk or an unwritable store into one sentence; `need` says who wrote.
+
+    A refused permission counts only for a file under `root`: one on a user's own data file
+    is not the store's and passes through.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in FULL:
+            raise DiskFull(
+                f"{root}: no space is left for {need}; free some or choose another store "
+                "with --store, then run again: what was finished is kept"
+            ) from error
+        if error.errno in NOT_WRITABLE and _lies_under(root, error):
+            raise StoreReadOnly(
+                f"{root}: {need} must be written and the store is read-only here; make it "
+                "writable or choose another with --store"
+            ) from error
+        if error.errno == errno.ENOTDIR and _lies_under(root, error):
+            raise ArtifactError(
+                f"{root}: a file lies where the store needs a folder ({error.filename}); "
+                "choose another store with --store"
+            ) from error
+        raise
+
+
+def _lies_under(root: Path, error: OSError) -> bool:
+    named = [
+        Path(name) for name in (error.filename, error.filename2) if isinstance(name, str)
+    ]
+    return any(path.absolute().is_relative_to(root) for path in named)

@@ -1,0 +1,43 @@
+"""The result record, last file of an artifact: written by Prefect, read here without it.
+
+Its result says which manifest it closes, so that a changed manifest shows.
+"""
+
+import json
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from store.errors import ArtifactDamaged
+from store.keys import checked_key, checked_stage
+from store.manifest import RECORD, Key, StageName, Stored
+
+
+class Reference(Stored):
+    """A stage's result as Prefect keeps it: which artifact, and its manifest's sha256."""
+
+    stage: StageName
+    key: Key
+    manifest: str
+
+
+def record_name(stage: str, key: str) -> str:
+    """The record's place below the store's root; also Prefect's cache key."""
+    return f"{checked_stage(stage)}/{checked_key(key)}/{RECORD}"
+
+
+def read_reference(record: Path) -> Reference | None:
+    """The reference in a record file; None if there is no such file.
+
+    Raises `ArtifactDamaged` for one that was cut short or is about another artifact.
+    """
+    try:
+        content = json.loads(record.read_bytes())
+        reference = Reference.model_validate_json(content["result"])
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (ValueError, KeyError, TypeError, ValidationError) as error:
+        raise ArtifactDamaged(record, "the record cannot be read") from error
+    if (reference.stage, reference.key) != (record.parent.parent.name, record.parent.name):
+        raise ArtifactDamaged(record, "the record is about another artifact")
+    return reference

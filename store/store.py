@@ -1,0 +1,211 @@
+"""A folder of artifacts, found by stage and key, checked before they are used."""
+
+import hashlib
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from store.artifact import Artifact
+from store.digests import FileDigests, sha256_of
+from store.errors import ArtifactDamaged
+from store.keys import RESERVED, checked_key, checked_stage, split_name
+from store.manifest import MANIFEST, FileRecord, Manifest
+from store.record import read_reference, record_name
+
+Problems = list[str]
+Hasher = Callable[[Path], str]
+
+
+class Store:
+    """One artifact a folder, `<root>/<stage>/<key>/`.
+
+    Beside the stages lie the store's own `locks/`, `digests/` and `damaged/`.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.absolute()
+        self.digests = FileDigests(self.root / "digests")
+        self._read_whole: set[tuple[str, str]] = set()
+
+    def path(self, stage: str, key: str) -> Path:
+        """The folder of an artifact, whether it exists or not."""
+        return self.root / checked_stage(stage) / checked_key(key)
+
+    def lock_path(self, stage: str, key: str) -> Path:
+        """The file to lock while an artifact is made or set aside."""
+        return self.root / "locks" / checked_stage(stage) / f"{checked_key(key)}.lock"
+
+    def record_path(self, stage: str, key: str) -> Path:
+        """The record whose presence makes an artifact finished."""
+        return self.root / record_name(stage, key)
+
+    def load(self, stage: str, key: str) -> Artifact | None:
+        """The finished artifact, its files unchecked; None if there is no record.
+
+        Raises `ArtifactDamaged` if the record or the manifest it closes is not as written.
+        """
+        record = self.record_path(stage, key)
+        reference = read_reference(record)
+        if reference is None:
+            return None
+        manifest = _read_manifest(record.parent / MANIFEST, reference.manifest)
+        return Artifact(stage=stage, key=key, path=record.parent, manifest=manifest)
+
+    def parts(self, artifact: Artifact) -> tuple[Artifact, ...]:
+        """The artifacts this one refers to, in its order."""
+        return tuple(self._part(name) for name in artifact.manifest.parts)
+
+    def check(self, artifact: Artifact) -> Problems:
+        """What is wrong with the artifact and its parts, quickly: sizes and file times.
+
+        A file whose time differs (a copied store) is read once and its sha256 remembered.
+        """
+        return _flat(self.damage(artifact))
+
+    def deep_check(self, artifact: Artifact) -> Problems:
+        """What is wrong with the artifact and its parts, after reading every byte."""
+        return _flat(self._damage(artifact, self._deep))
+
+    def damage(self, artifact: Artifact) -> dict[str, Problems]:
+        """`check`, by the "stage/key" that is to blame: the artifact's or a part's."""
+        return self._damage(artifact, self._quick)
+
+    def damage_before_use(self, artifact: Artifact) -> dict[str, Problems]:
+        """`damage`, after reading every byte the first time in this process."""
+        return self._damage(artifact, self._deep_once)
+
+    def clear_damage(self, stage: str, key: str) -> Problems:
+        """Set the artifact aside if its own files are damaged; what was wrong.
+
+        The caller holds its lock, so that nobody loses one that was just made again.
+        """
+        try:
+            artifact = self.load(stage, key)
+        except ArtifactDamaged as error:
+            problems = [str(error)]
+        else:
+            problems = self._deep(artifact) if artifact is not None else []
+        if problems:
+            self.set_aside(stage, key)
+        return problems
+
+    def set_aside(self, stage: str, key: str) -> Path | None:
+        """Move an artifact to `damaged/`; where to, or None if there is nothing to move."""
+        source = self.path(stage, key)
+        if not source.exists():
+            return None
+        folder = self.root / "damaged"
+        folder.mkdir(exist_ok=True)
+        names = (folder / f"{stage}-{key}-{number}" for number in count(1))
+        target = next(path for path in names if not path.exists())
+        return source.rename(target)
+
+    def artifacts(self) -> Iterator[Artifact]:
+        """Every finished artifact whose manifest can be read, by stage and key."""
+        for record in sorted(self.root.glob("*/*/record.json")):
+            stage, key = record.parent.parent.name, record.parent.name
+            if stage in RESERVED:
+                continue
+            try:
+                artifact = self.load(stage, key)
+            except ArtifactDamaged:
+                continue
+            if artifact is not None:
+                yield artifact
+
+    def space(self) -> dict[str, int]:
+        """Bytes on disk by folder of the store: each stage, and what was set aside."""
+        folders = sorted(path for path in self.root.glob("*") if path.is_dir())
+        return {
+            folder.name: sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())
+            for folder in folders
+        }
+
+    def _part(self, name: str) -> Artifact:
+        stage, key = split_name(name)
+        part = self.load(stage, key)
+        if part is None:
+            raise ArtifactDamaged(
+                self.path(stage, key), "a part of another artifact is gone"
+            )
+        return part
+
+    def _damage(
+        self, artifact: Artifact, own: Callable[[Artifact], Problems]
+    ) -> dict[str, Problems]:
+        found: dict[str, Problems] = {}
+        problems = own(artifact)
+        parts = zip(artifact.manifest.parts, artifact.manifest.part_digests, strict=True)
+        for name, digest in dict(parts).items():
+            try:
+                part = self._part(name)
+            except ArtifactDamaged as error:
+                found[name] = [str(error)]
+                continue
+            if part.content_digest != digest:
+                problems.append(
+                    f"{artifact.path}: its part {name} now holds something else"
+                )
+            found.update(self._damage(part, own))
+        return found | ({artifact.name: problems} if problems else {})
+
+    def _quick(self, artifact: Artifact) -> Problems:
+        def remembered(path: Path) -> str:
+            unchanged = path.stat().st_mtime_ns == files[path].mtime_ns
+            return files[path].sha256 if unchanged else self.digests.sha256(path)
+
+        files = {artifact.path / n: record for n, record in artifact.manifest.files.items()}
+        return _problems(files, remembered)
+
+    def _deep(self, artifact: Artifact) -> Problems:
+        files = {artifact.path / n: record for n, record in artifact.manifest.files.items()}
+        return _problems(files, sha256_of)
+
+    def _deep_once(self, artifact: Artifact) -> Problems:
+        seen = (artifact.name, artifact.manifest.content)
+        if seen in self._read_whole:
+            return self._quick(artifact)
+        problems = self._deep(artifact)
+        if not problems:
+            self._read_whole.add(seen)
+        return problems
+
+
+def _read_manifest(path: Path, digest: str) -> Manifest:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ArtifactDamaged(path, "the manifest is missing or unreadable") from error
+    if hashlib.sha256(data).hexdigest() != digest:
+        raise ArtifactDamaged(path, "the manifest is not the one its record closes")
+    try:
+        return Manifest.model_validate_json(data)
+    except ValidationError as error:
+        raise ArtifactDamaged(
+            path, "the manifest was written by another version"
+        ) from error
+
+
+def _problems(files: dict[Path, FileRecord], hasher: Hasher) -> Problems:
+    found = (_file_problem(path, record, hasher) for path, record in files.items())
+    return [problem for problem in found if problem is not None]
+
+
+def _file_problem(path: Path, record: FileRecord, hasher: Hasher) -> str | None:
+    try:
+        size = path.stat().st_size
+        if size != record.size:
+            return f"{path}: holds {size:,} bytes, {record.size:,} were written"
+        if hasher(path) != record.sha256:
+            return f"{path}: its bytes changed since it was written"
+    except FileNotFoundError:
+        return f"{path}: is missing"
+    except OSError as error:
+        return f"{path}: cannot be read ({error.strerror})"
+    return None
+
+
+def _flat(damage: dict[str, Problems]) -> Problems:
+    return [problem for problems in damage.values() for problem in problems]

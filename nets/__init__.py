@@ -1,0 +1,1 @@
+"""Torch: tensors in, tensors out. Trunk, draft, chain, losses, training."""

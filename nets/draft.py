@@ -1,0 +1,178 @@
+"""The draft: two norms, one projection, one decoder layer of the trunk's family, one norm.
+
+Legend: B windows, T positions, S keys, N heads, D head_dim, H hidden. Weights are f32
+masters, to be used under bf16 autocast where that is fast. The wiring is raw/raw (models.md
+§4.2): step 1 reads the trunk's row before its final norm, later steps read `block`'s output
+before `norm`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from cmfio.header import Arch
+from nets.errors import ModelError
+from nets.families import Shapes
+from nets.geometry import (
+    DRAFT_PREFIX,
+    FINAL_NORM,
+    LayerGeometry,
+    draft_geometry,
+    layer_prefix,
+    trunk_geometry,
+)
+from nets.trunk import Read, Shared, Trunk, layer_config
+
+Trainable = Literal["block", "all"]
+
+
+@dataclass
+class KeyValues:
+    """The keys and values of one batch of chains, joined along time as the steps go."""
+
+    keys: list[Tensor] = field(default_factory=list)
+    values: list[Tensor] = field(default_factory=list)
+
+    def update(
+        self, key_BNTD: Tensor, value_BNTD: Tensor, layer_idx: int, kwargs: object = None
+    ) -> tuple[Tensor, Tensor]:
+        """All keys and values so far, [B, N, S, D]; called like `transformers`' cache."""
+        self.keys.append(key_BNTD)
+        self.values.append(value_BNTD)
+        return torch.cat(self.keys, dim=2), torch.cat(self.values, dim=2)
+
+
+class Draft(nn.Module):
+    """The MTP block of healing.md §3; `state_dict` has the CMF names less `model.mtp.`.
+
+    Embedding, head and rotary are the trunk's, held by reference, no parameters of it.
+    """
+
+    def __init__(self, shared: Shared, geometry: LayerGeometry) -> None:
+        super().__init__()
+        hidden, eps = shared.arch.hidden_size, shared.arch.rms_norm_eps
+        self.enorm = shared.norm_cls(hidden, eps)
+        self.hnorm = shared.norm_cls(hidden, eps)
+        self.eh_proj = nn.Linear(2 * hidden, hidden, bias=False)
+        self.norm = shared.norm_cls(hidden, eps)
+        layer = shared.layer_cls(layer_config(shared.config, geometry), 0)
+        self.layers = nn.ModuleList([layer])
+        self.shared = shared
+
+    def fuse(self, token_BT: Tensor, hidden_BTH: Tensor) -> Tensor:
+        """The block's input rows: eh_proj · [enorm(embed(token)) ; hnorm(hidden)].
+
+        `hidden_BTH` is raw, of any float dtype; both halves are normed in f32.
+        """
+        embedded_BTH = nn.functional.embedding(token_BT, self.shared.embed_VH)
+        halves = [self.enorm(embedded_BTH.float()), self.hnorm(hidden_BTH.float())]
+        x_BTH: Tensor = self.eh_proj(torch.cat(halves, dim=-1))
+        return x_BTH
+
+    def block(
+        self,
+        x_BTH: Tensor,
+        position_BT: Tensor,
+        mask: Tensor | None = None,
+        cache: KeyValues | None = None,
+    ) -> Tensor:
+        """The layer's output rows ("raw": what the next step reads and `read_out` norms).
+
+        Positions are the rotary's, [B, T] or [1, T]. `mask` is bool and broadcasts to
+        [B, N, T, S], true where row t may see key s; without one attention is causal, which
+        needs S = T. `cache` holds the keys of earlier steps and is given this step's.
+        """
+        rotation = self.shared.rotary(x_BTH, position_BT)
+        out_BTH: Tensor = self.layers[0](
+            x_BTH, attention_mask=mask, position_embeddings=rotation, cache=cache
+        )
+        return out_BTH
+
+    def read_out(self, o_BTH: Tensor) -> Tensor:
+        """The rows the head reads: `norm` of the block's output, any leading shape."""
+        normed: Tensor = self.norm(o_BTH)
+        return normed
+
+    def tensors(self) -> dict[str, Tensor]:
+        """A copy of every weight by its CMF name, f32 on the CPU."""
+        return {
+            DRAFT_PREFIX + name: tensor.detach().to("cpu", torch.float32, copy=True)
+            for name, tensor in self.state_dict().items()
+        }
+
+    def trainable(self, which: Trainable) -> list[nn.Parameter]:
+        """The parameters to train, in `state_dict` order; gradients are off for the others.
+
+        `block` is the layer and `norm`; `all` is also `enorm`, `hnorm` and `eh_proj`.
+        """
+        for name, parameter in self.named_parameters():
+            is_chosen = which == "all" or name.startswith(("layers.", "norm."))
+            parameter.requires_grad = is_chosen
+        return [parameter for parameter in self.parameters() if parameter.requires_grad]
+
+
+def build_draft(arch: Arch, shapes: Shapes, read: Read, shared: Shared) -> Draft:
+    """The model's own draft with f32 copies of its tensors, on the device of `shared`.
+
+    Widths come from the draft's tensors. ModelError if there is none or a part is missing,
+    with the offer of `init` and `start_from_last_layer`, or if it holds what a draft here
+    can't use.
+    """
+    geometry = draft_geometry(shared.family, arch, shapes)
+    with torch.device("meta"):
+        draft = Draft(shared, geometry)
+    device = shared.embed_VH.device
+    state = {
+        name: read(DRAFT_PREFIX + name).to(device, torch.float32, copy=True)
+        for name in draft.state_dict()
+    }
+    draft.load_state_dict(state, assign=True)
+    return draft.eval()
+
+
+def draft_from(tensors: Mapping[str, Tensor], shared: Shared) -> Draft:
+    """A draft with these weights (what `Draft.tensors` gave), without a model file."""
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    return build_draft(shared.arch, shapes, tensors.__getitem__, shared)
+
+
+def fresh_draft_tensors(
+    arch: Arch, shapes: Shapes, read: Read, hidden_rms: float
+) -> dict[str, Tensor]:
+    """Tensors of a draft that starts from the trunk's last layer, by CMF name, f32.
+
+    `arch`, `shapes` and `read` are the trunk's. The layer and `norm` are copies of the
+    trunk's last; `enorm` and `hnorm` change nothing; `eh_proj` is [c·I | c·I] with c =
+    `hidden_rms`, about the rms of the last layer's input (`last_input_rms`). Untrained it
+    holds next to nothing, and all of it must be trained.
+    """
+    if not hidden_rms > 0:
+        raise ModelError(f"hidden_rms is {hidden_rms}; it must be above 0")
+    family = trunk_geometry(arch, shapes).family
+    last = layer_prefix(arch.num_layers - 1)
+    identity = hidden_rms * torch.eye(arch.hidden_size)
+    neutral = torch.ones(arch.hidden_size) * (family.norm_style == "qwen")
+    tensors = {
+        "enorm.weight": neutral,
+        "hnorm.weight": neutral.clone(),
+        "eh_proj.weight": torch.cat([identity, identity], dim=1),
+        "norm.weight": read(FINAL_NORM).to(torch.float32, copy=True),
+    }
+    for suffix in family.layer_axes:
+        tensors[f"layers.0.{suffix}"] = read(last + suffix).to(torch.float32, copy=True)
+    return {DRAFT_PREFIX + name: tensor for name, tensor in tensors.items()}
+
+
+@torch.no_grad()
+def last_input_rms(trunk: Trunk, ids_BT: Tensor) -> float:
+    """Root mean square of the rows that enter the trunk's last layer for `ids_BT`."""
+    rows: list[Tensor] = []
+    hook = trunk.layers[-1].register_forward_pre_hook(lambda _, args: rows.append(args[0]))
+    try:
+        trunk.hidden(ids_BT)
+    finally:
+        hook.remove()
+    return float(rows[0].float().square().mean().sqrt())

@@ -1,0 +1,163 @@
+"""Measuring a draft: which chain rows count and hit, the four best tokens, and the KL.
+
+Axes: W windows, B windows of one batch, T positions, C chain steps, R rows, K kept tokens.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from nets.chain import unroll_exact
+from nets.draft import Draft
+from nets.errors import TrainingError
+from nets.head import MeasuredRows, measure_rows
+from nets.hold import HoldArrays, on_path
+from nets.source import (
+    Batch,
+    ChainRows,
+    Source,
+    Windows,
+    read_batch,
+    take_rows,
+)
+
+
+@dataclass(frozen=True)
+class Compute:
+    """How to run a draft: windows a batch, type of its GEMMs, bytes for head slices."""
+
+    batch: int
+    dtype: Literal["bf16", "f32"]
+    budget_bytes: int
+
+    def autocast(self, device: torch.device) -> torch.autocast:
+        """The context the draft's f32 masters are used in."""
+        return torch.autocast(device.type, torch.bfloat16, enabled=self.dtype == "bf16")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What the chains from all rows of the windows did.
+
+    `kl_C` is the mean `tail_kl` of the rows that count, 0 for a step without any.
+    `top_id_WTC4` and `top_p_WTC4` are the draft's four best tokens, zeros on other rows.
+    """
+
+    arrays: HoldArrays
+    kl_C: tuple[float, ...]
+    top_id_WTC4: NDArray[np.int32]
+    top_p_WTC4: NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class _Marks:
+    """A batch's share of an `Evaluation`, filled step by step."""
+
+    counted_BTC: Tensor
+    hit_BTC: Tensor
+    top_id_BTC4: Tensor
+    top_p_BTC4: Tensor
+    kl_sum_C: Tensor
+
+    def fill(self, c: int, rows: ChainRows, found: MeasuredRows) -> None:
+        """Write what the rows that count did at step c + 1."""
+        is_hit_R = found.top.id_RK[:, 0] == rows.topk_id_RK[:, 0]
+        self.counted_BTC.flatten(0, 1)[rows.at_R, c] = True
+        self.hit_BTC.flatten(0, 1)[rows.at_R, c] = is_hit_R
+        best = found.top.id_RK.shape[1]
+        self.top_id_BTC4.flatten(0, 1)[rows.at_R, c, :best] = found.top.id_RK
+        self.top_p_BTC4.flatten(0, 1)[rows.at_R, c, :best] = found.top.p_RK
+        self.kl_sum_C[c] = found.kl_R.sum(dtype=torch.float64)
+
+
+def evaluate(
+    draft: Draft,
+    source: Source,
+    windows: Windows,
+    depth: int,
+    compute: Compute,
+    *,
+    on_windows: Callable[[int], None] = lambda _: None,
+) -> Evaluation:
+    """What the draft's chains from every row of the windows do, to this depth.
+
+    Only rows that count go through the head. `on_windows` is told how many windows were
+    done since its last call. TrainingError for no windows, or rows that aren't finite.
+    """
+    if not windows.index:
+        raise TrainingError("no held-out window to measure on; give more data")
+    device = draft.shared.head_VH.device
+    marks, lengths = [], []
+    for start in range(0, len(windows.index), compute.batch):
+        batch = read_batch(source, windows.index[start : start + compute.batch], device)
+        marks.append(_measure_batch(draft, batch, depth, compute))
+        lengths.append(batch.length_B.cpu())
+        on_windows(len(batch.length_B))
+    return _joined(marks, torch.cat(lengths), windows)
+
+
+@torch.no_grad()
+def _measure_batch(draft: Draft, batch: Batch, depth: int, compute: Compute) -> _Marks:
+    fed_BTC = _fed_own_tokens(batch, depth)
+    marks = _blank_marks(fed_BTC)
+    live_BT = torch.ones_like(fed_BTC[:, :, 0])
+    with compute.autocast(batch.ids_BT.device):
+        chain = unroll_exact(draft, batch.ids_BT, batch.length_B, batch.hidden_BTH, depth)
+        for step in chain:
+            c = step.step - 1
+            live_BT = live_BT & fed_BTC[:, :, c]
+            rows = take_rows(batch, step, live_BT)
+            found = measure_rows(
+                draft.read_out(rows.output_RH),
+                draft.shared.head_VH,
+                rows.topk_id_RK,
+                rows.topk_p_RK,
+                compute.budget_bytes,
+            )
+            marks.fill(c, rows, found)
+            live_BT = marks.hit_BTC[:, :, c]
+    return marks
+
+
+def _fed_own_tokens(batch: Batch, depth: int) -> Tensor:
+    fed_BTC = on_path(
+        batch.ids_BT.cpu().numpy(),
+        batch.topk_id_BTK[:, :, 0].cpu().numpy(),
+        batch.length_B.cpu().numpy(),
+        depth,
+    )
+    return torch.from_numpy(fed_BTC).to(batch.ids_BT.device)
+
+
+def _blank_marks(fed_BTC: Tensor) -> _Marks:
+    shape, device = tuple(fed_BTC.shape), fed_BTC.device
+    return _Marks(
+        counted_BTC=torch.zeros_like(fed_BTC),
+        hit_BTC=torch.zeros_like(fed_BTC),
+        top_id_BTC4=torch.zeros((*shape, 4), dtype=torch.int32, device=device),
+        top_p_BTC4=torch.zeros((*shape, 4), device=device),
+        kl_sum_C=torch.zeros(shape[2], dtype=torch.float64, device=device),
+    )
+
+
+def _joined(marks: Sequence[_Marks], length_W: Tensor, windows: Windows) -> Evaluation:
+    counted_WTC = torch.cat([mark.counted_BTC for mark in marks])
+    rows_C = counted_WTC.sum((0, 1)).clamp_min(1)
+    kl_C = torch.stack([mark.kl_sum_C for mark in marks]).sum(0) / rows_C
+    arrays = HoldArrays(
+        counted_WTC.cpu().numpy(),
+        torch.cat([mark.hit_BTC for mark in marks]).cpu().numpy(),
+        length_W.numpy(),
+        np.asarray(windows.set_index, np.int64),
+    )
+    return Evaluation(
+        arrays,
+        tuple(kl_C.tolist()),
+        torch.cat([mark.top_id_BTC4 for mark in marks]).cpu().numpy(),
+        torch.cat([mark.top_p_BTC4 for mark in marks]).cpu().numpy(),
+    )

@@ -1,0 +1,62 @@
+"""What a training run logs, and the state that makes a cut run end bit-equal."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pydantic import BaseModel, ConfigDict
+from torch import Tensor
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class StepRecord(_Frozen):
+    """One counted step. `loss` is weighted by reach, `kl` is each chain step's plain mean.
+
+    `grad_norm` is the global norm before it is clipped to 1.
+    """
+
+    step: int
+    loss: float
+    lr: float
+    grad_norm: float
+    kl: tuple[float, ...]
+
+
+class EvalRecord(_Frozen):
+    """An evaluation on held-out windows after `step` steps; step 0 is before training.
+
+    `kl` is the mean over rows that count, by chain step; `walk` and `starts` are drafts
+    held; `hold_rates` are by `select_by`; `is_best`: it became the checkpoint to keep.
+    """
+
+    step: int
+    kl: tuple[float, ...]
+    walk: float
+    starts: float
+    hold_rates: tuple[float, ...]
+    is_best: bool
+
+
+class FitFacts(_Frozen):
+    """The JSON half of a checkpoint: counters, job order, log."""
+
+    skipped: int
+    order: tuple[int, ...]
+    place: int
+    generator: int
+    steps: tuple[StepRecord, ...]
+    evaluations: tuple[EvalRecord, ...]
+
+
+@dataclass(frozen=True)
+class FitState:
+    """A checkpoint: `tensors` for a safetensors file, `facts` for a JSON one.
+
+    Tensors are named `weight/…`, `moment1/…`, `moment2/…`, `best/…` by parameter, and
+    `counted` and `hit` by window and chain step of the best evaluation: copies on the CPU.
+    """
+
+    tensors: Mapping[str, Tensor]
+    facts: FitFacts

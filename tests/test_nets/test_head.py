@@ -1,0 +1,136 @@
+"""The sliced head against autograd over full logits and against products in f64."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from nets.buffers import rows_per_slice, wide_buffers
+from nets.head import fused_tail_kl, measure_rows, topk_rows
+from nets.losses import tail_kl
+from tests.oracles.losses import tail_kl_row
+
+torch.set_num_threads(1)
+
+ROWS, HIDDEN, VOCAB, KEPT = 300, 24, 97, 7
+ONE_SLICE, SLICES_OF_128 = 1 << 28, 1
+
+
+def numbers(seed: int, *shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def case(rows: int = ROWS) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    p_RK, id_RK = (2 * numbers(3, rows, VOCAB)).softmax(-1).topk(KEPT)
+    return numbers(1, rows, HIDDEN), numbers(2, VOCAB, HIDDEN), id_RK, p_RK
+
+
+@pytest.mark.parametrize("budget", [ONE_SLICE, SLICES_OF_128])
+@pytest.mark.parametrize("scale", [1.0, -3.5])
+def test_fused_loss_and_gradient_are_those_of_full_logits(
+    budget: int, scale: float
+) -> None:
+    normed_RH, head_VH, id_RK, p_RK = case()
+    full_RH = normed_RH.clone().requires_grad_()
+    full = tail_kl(full_RH @ head_VH.T, id_RK, p_RK).sum()
+    torch.autograd.backward(full * scale)
+    fused_RH = normed_RH.clone().requires_grad_()
+    fused = fused_tail_kl(fused_RH, head_VH, id_RK, p_RK, budget)
+    torch.autograd.backward(fused * scale)
+    # One f32 sum of 300 losses of about 10 on either side: 300 · 2**-24 relative at worst.
+    assert fused.item() == pytest.approx(full.item(), rel=2e-5)
+    assert fused_RH.grad is not None
+    assert full_RH.grad is not None
+    # Gradients reach about 5; P/Q divides an f32 by masses of about 0.05.
+    torch.testing.assert_close(fused_RH.grad, full_RH.grad, atol=5e-5, rtol=1e-4)
+
+
+def test_bf16_head_gives_the_gradient_within_its_precision_even_under_autocast() -> None:
+    normed_RH, head_VH, id_RK, p_RK = case()
+    normed_RH, head_VH = normed_RH.bfloat16(), head_VH.bfloat16()
+    exact_RH = normed_RH.double().requires_grad_()
+    exact = tail_kl(exact_RH @ head_VH.double().T, id_RK, p_RK).sum()
+    torch.autograd.backward(exact)
+    fused_RH = normed_RH.float().requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16):
+        fused = fused_tail_kl(fused_RH, head_VH, id_RK, p_RK, SLICES_OF_128)
+    torch.autograd.backward(fused)
+    assert exact_RH.grad is not None
+    assert fused_RH.grad is not None
+    off = (fused_RH.grad - exact_RH.grad).norm() / exact_RH.grad.norm()
+    # bf16 logits, their gradients and the product are each rounded to 2**-9.
+    assert fused.item() == pytest.approx(exact.item(), rel=2e-3)
+    assert off.item() < 3 * 2**-8
+
+
+def test_no_gradient_reaches_the_head() -> None:
+    normed_RH, head_VH, id_RK, p_RK = case(rows=5)
+    loss = fused_tail_kl(
+        normed_RH.requires_grad_(), head_VH.requires_grad_(), id_RK, p_RK, 1
+    )
+    torch.autograd.backward(loss)
+    assert head_VH.grad is None
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("budget", [ONE_SLICE, SLICES_OF_128])
+def test_topk_is_that_of_the_exact_product(dtype: torch.dtype, budget: int) -> None:
+    normed_RH, head_VH, *_ = case()
+    normed_RH, head_VH = normed_RH.to(dtype), head_VH.to(dtype)
+    z_RV = normed_RH.double() @ head_VH.double().T
+    exact_p_RK, exact_id_RK = z_RV.softmax(-1).topk(KEPT)
+    top = topk_rows(normed_RH, head_VH, KEPT, budget)
+    assert top.id_RK.dtype == torch.int32
+    assert top.id_RK.tolist() == exact_id_RK.tolist()
+    # bf16: the candidates are exact, the rest of the sum has logits rounded to 2**-9 of 10.
+    off = 1e-6 if dtype == torch.float32 else 1e-3
+    torch.testing.assert_close(top.p_RK.double(), exact_p_RK, atol=off, rtol=10 * off)
+    torch.testing.assert_close(
+        top.logsumexp_R.double(), z_RV.logsumexp(-1), atol=10 * off, rtol=0
+    )
+
+
+def test_bf16_rounding_alone_would_pick_another_token() -> None:
+    # 32.0078 rounds to 32 in bf16, whose step is 1/4 there.
+    head_VH = torch.tensor([[1.0, 0.0], [1.0, 0.0078125], [0.0, 0.0]]).bfloat16()
+    normed_RH = torch.tensor([[32.0, 1.0]]).bfloat16()
+    assert (normed_RH @ head_VH.T).argmax().item() == 0
+    assert topk_rows(normed_RH, head_VH, 1, 1).id_RK.tolist() == [[1]]
+
+
+def test_measured_rows_are_top_tokens_and_loss() -> None:
+    normed_RH, head_VH, id_RK, p_RK = case(rows=150)
+    found = measure_rows(normed_RH, head_VH, id_RK, p_RK, SLICES_OF_128)
+    z_RV = normed_RH.double() @ head_VH.double().T
+    exact_p_R4, exact_id_R4 = z_RV.softmax(-1).topk(4)
+    assert found.top.id_RK.tolist() == exact_id_R4.tolist()
+    torch.testing.assert_close(found.top.p_RK.double(), exact_p_R4, atol=1e-6, rtol=1e-5)
+    expected = [
+        tail_kl_row(z, i, p)
+        for z, i, p in zip(z_RV.tolist(), id_RK.tolist(), p_RK.tolist(), strict=True)
+    ]
+    assert found.kl_R.tolist() == pytest.approx(expected, abs=2e-5)
+
+
+def test_no_rows_are_no_work() -> None:
+    normed_RH, head_VH, id_RK, p_RK = case(rows=0)
+    assert fused_tail_kl(normed_RH, head_VH, id_RK, p_RK, 1).item() == 0.0
+    found = measure_rows(normed_RH, head_VH, id_RK, p_RK, 1)
+    assert found.top.id_RK.shape == (0, 4)
+    assert found.kl_R.shape == (0,)
+
+
+def test_slices_keep_to_the_budget_in_steps_of_128() -> None:
+    head_VH = torch.empty(49_152, 1, dtype=torch.bfloat16, device="meta")
+    # 256 MiB / (49152 · 6 bytes) is 910 rows.
+    assert rows_per_slice(head_VH, 256 << 20) == 896
+    assert rows_per_slice(head_VH, 1) == 128
+    assert rows_per_slice(head_VH, 1 << 40) == 2048
+    assert rows_per_slice(head_VH.float(), 256 << 20) == 1280
+
+
+def test_buffers_are_reused_until_they_no_longer_fit() -> None:
+    head_VH = torch.zeros(11, 2)
+    first = wide_buffers(20, head_VH).wide_RV
+    assert wide_buffers(7, head_VH).wide_RV.data_ptr() == first.data_ptr()
+    assert wide_buffers(7, head_VH).wide_RV.shape == (7, 11)
+    assert wide_buffers(7, torch.zeros(12, 2)).wide_RV.shape == (7, 12)

@@ -1,0 +1,1 @@
+"""What a person looks at: the report page. Read-only, no torch, no Prefect."""

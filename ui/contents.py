@@ -1,0 +1,148 @@
+"""What a report knows: frozen, JSON-serialisable, no figure spelled yet.
+
+The words are those of healing.md §7: *drafts held* are per round and by the walk unless a
+name says *starts*, *rows* those that count at step 1, *coverage* their share of all that
+could. Shares and rates run from 0 to 1. Intervals are (low, high) at 95 %.
+"""
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+
+DraftName = Literal["source", "stale", "healed", "control", "fresh"]
+StageState = Literal["cached", "ran", "resumed"]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Held = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=0)]
+
+DRAFTS: tuple[DraftName, ...] = ("source", "stale", "healed", "control", "fresh")
+# Two-sided 95 % of a normal: turns a standard error into half an interval.
+Z95 = 1.959964
+
+
+class Part(BaseModel):
+    """Base of everything in a report: frozen, unknown keys refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Rate(Part):
+    """The hold rate of one chain step by the walk, its interval and the rows under it."""
+
+    step: Annotated[int, Field(ge=1)]
+    rate: Share | None
+    lo: Share | None = None
+    hi: Share | None = None
+    rows: Count
+
+
+class SetMeasure(Part):
+    """What was measured of one draft on one data set (or on all of them)."""
+
+    drafts_held: Held
+    drafts_held_starts: Held | None = None
+    interval: tuple[Finite, Finite] | None = None
+    rows: Count
+    windows: Count | None = None
+    coverage: Share | None = None
+    hold_rates: tuple[Rate, ...] = ()
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "SetMeasure":
+        if self.interval is not None and self.interval[0] > self.interval[1]:
+            raise ValueError(f"interval {self.interval} runs backwards; give (low, high)")
+        return self
+
+
+class Measure(SetMeasure):
+    """A draft on all held-out windows, and by data set."""
+
+    by_set: dict[str, SetMeasure] = {}
+
+
+class Difference(Part):
+    """A paired difference of drafts held over the same windows, with its standard error."""
+
+    value: Finite
+    se: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    windows: Count
+
+    @property
+    def half_width(self) -> float:
+        """Half the 95 % interval."""
+        return Z95 * self.se
+
+
+class TrainingRow(Part):
+    """One training step; `kl` and `held` where it was evaluated, the others from step 1 on.
+
+    A skipped step has no loss and no norm: they were not finite.
+    """
+
+    step: Count
+    loss: Finite | None = None
+    lr: Finite | None = None
+    grad_norm: Finite | None = None
+    kl: Finite | None = None
+    held: Held | None = None
+
+
+class Training(Part):
+    """A training's log by step, and the step of the chosen checkpoint (0: the start)."""
+
+    rows: tuple[TrainingRow, ...]
+    chosen_step: Count
+    skipped: Count = 0
+
+
+class CodecRow(Part):
+    """A written file, opened again and measured; `to_keep` is paired with the keep file."""
+
+    codec: str
+    draft_bytes: Count
+    file_bytes: Count
+    drafts_held: Held
+    interval: tuple[Finite, Finite] | None = None
+    to_keep: Difference | None = None
+
+
+class StageRow(Part):
+    """One stage of the run: whether its work was reused, and how long it took."""
+
+    name: str
+    key: str
+    state: StageState
+    seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    label: str = ""
+
+
+class Report(Part):
+    """A whole heal. `gain` is healed − stale; `by_set` names in measures are data sets."""
+
+    title: str
+    made: datetime
+    depth: Annotated[int, Field(ge=1)]
+    measures: Annotated[dict[DraftName, Measure], Field(min_length=1)]
+    gain: Difference | None = None
+    gain_by_set: dict[str, Difference] = {}
+    training: Training | None = None
+    codecs: tuple[CodecRow, ...] = ()
+    provenance: dict[str, JsonValue] = {}
+    command: str
+    config: str = ""
+    stages: tuple[StageRow, ...] = ()
+    machine: dict[str, str] = {}
+    run: str = ""
+
+    @property
+    def drafts(self) -> tuple[DraftName, ...]:
+        """The drafts that were measured, in the order they are told."""
+        return tuple(name for name in DRAFTS if name in self.measures)
+
+    @property
+    def set_names(self) -> tuple[str, ...]:
+        """The data sets, in the order the measures name them first."""
+        found = (name for draft in self.drafts for name in self.measures[draft].by_set)
+        return tuple(dict.fromkeys(found))

@@ -1,0 +1,141 @@
+"""Line plots over training steps, one at a time, with the chosen checkpoint marked."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from ui.contents import DraftName
+from ui.figures import fixed
+from ui.plots import Axis, element, marker, nice_axis
+
+# Points a line keeps: a phone shows fewer columns, a wide screen no more.
+POINTS = 480
+HEIGHT = 168
+
+
+@dataclass(frozen=True)
+class Point:
+    """A value at a training step."""
+
+    step: int
+    value: float
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What a plot shows: points in step order, one at least, and the chosen one if any."""
+
+    name: str
+    points: tuple[Point, ...]
+    chosen: Point | None = None
+    is_dotted: bool = False
+    zero: bool = False
+
+    def axis(self) -> Axis:
+        """The value axis."""
+        return nice_axis([p.value for p in self.points], intervals=4, zero=self.zero)
+
+    def spell(self, value: float) -> str:
+        """A value of this curve with one decimal more than its axis has."""
+        return fixed(value, min(self.axis().places + 1, 5))
+
+
+def thin(points: Sequence[Point], limit: int = POINTS) -> list[Point]:
+    """At most `limit` points; stretches keep their lowest and highest: spikes stay."""
+    if len(points) <= limit:
+        return list(points)
+    stretch = -(-2 * len(points) // limit)
+    kept: list[Point] = []
+    for begin in range(0, len(points), stretch):
+        part = points[begin : begin + stretch]
+        ends = {min(part, key=lambda p: p.value), max(part, key=lambda p: p.value)}
+        kept += sorted(ends, key=lambda p: p.step)
+    return kept
+
+
+def line_plot(curve: Curve) -> Markup:
+    """The curve on its own axes; its finding is the name a screen reader gives."""
+    x_axis = _step_axis(curve.points[-1].step)
+    y_axis = curve.axis()
+    parts = [*_grid(y_axis), *_feet(x_axis), _line(curve, x_axis, y_axis)]
+    if curve.is_dotted:
+        parts += [_dot(point, x_axis, y_axis) for point in curve.points]
+    if curve.chosen is not None:
+        parts += _chosen(curve, curve.chosen, x_axis, y_axis)
+    return element("svg", *parts, height=HEIGHT, role="img", aria_label=_finding(curve))
+
+
+def _step_axis(last_step: int) -> Axis:
+    """From 0 to the last step itself, round steps labelled; the line fills its plot."""
+    last = float(max(last_step, 1))
+    round_ticks = nice_axis([0.0, last], intervals=6).ticks
+    return Axis(0.0, last, tuple(tick for tick in round_ticks if tick <= last))
+
+
+def _finding(curve: Curve) -> str:
+    first, last = curve.points[0], curve.points[-1]
+    text = f"{curve.name}: {curve.spell(first.value)} at step {first.step:,}, "
+    text += f"{curve.spell(last.value)} at step {last.step:,}"
+    if curve.chosen is None:
+        return text
+    return f"{text}; chosen {curve.spell(curve.chosen.value)} at step {curve.chosen.step:,}"
+
+
+def _y(axis: Axis, value: float) -> float:
+    return HEIGHT * (1 - axis.share(value))
+
+
+def _grid(axis: Axis) -> list[Markup]:
+    parts = []
+    for i, tick in enumerate(axis.ticks):
+        y = _y(axis, tick)
+        line = "ax" if i == 0 else "g"
+        parts.append(element("line", class_=line, x1=0, x2="100%", y1=y, y2=y))
+        parts.append(
+            element("text", fixed(tick, axis.places), x=-8, y=y + 4, text_anchor="end")
+        )
+    return parts
+
+
+def _feet(axis: Axis) -> list[Markup]:
+    return [
+        element(
+            "text", f"{tick:,.0f}", x=axis.at(tick), y=HEIGHT + 17, text_anchor="middle"
+        )
+        for tick in axis.ticks
+    ]
+
+
+def _line(curve: Curve, x_axis: Axis, y_axis: Axis) -> Markup:
+    places = " ".join(
+        f"{100 * x_axis.share(p.step):.2f},{_y(y_axis, p.value):.1f}"
+        for p in thin(curve.points)
+    )
+    line = element(
+        "polyline", class_="line" if curve.is_dotted else "line fine", points=places
+    )
+    return element("svg", line, viewBox=f"0 0 100 {HEIGHT}", width="100%", height=HEIGHT,
+                   preserveAspectRatio="none", overflow="visible")  # fmt: skip
+
+
+def _dot(point: Point, x_axis: Axis, y_axis: Axis) -> Markup:
+    """Step 0 is the stale draft itself, so it wears its mark."""
+    draft: DraftName = "stale" if point.step == 0 else "healed"
+    return marker(draft, x_axis.at(point.step), _y(y_axis, point.value), 0.75)
+
+
+def _chosen(curve: Curve, point: Point, x_axis: Axis, y_axis: Axis) -> list[Markup]:
+    """A ring about the chosen point and its figures, turned inwards near an edge."""
+    share, height = x_axis.share(point.step), _y(y_axis, point.value)
+    anchor = "end" if share > 0.75 else "start" if share < 0.25 else "middle"
+    words = f"{curve.spell(point.value)} at step {point.step:,}"
+    # On the side the curve did not come from, unless the words would leave the plot there.
+    is_above = HEIGHT - height < 30 or (
+        height > 30 and point.value >= curve.points[0].value
+    )
+    y = -14 if is_above else 24
+    text = element("text", words, class_="ink", x=0, y=y, text_anchor=anchor)
+    at = x_axis.at(point.step)
+    ring = element("circle", class_="ring", cx=at, cy=height, r=8)
+    return [ring, element("svg", text, x=at, y=height, overflow="visible")]

@@ -1,0 +1,1 @@
+"""One cached stage a file; stage.py alone knows how caching works."""

@@ -1,0 +1,127 @@
+"""Where a draft comes from: a model file's `model.mtp.*`, or the tensors a stage trained.
+
+Also the stage `start_draft`: a fresh draft from a trunk's last layer (models.md §4.4).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from cmfio.reader import open_container
+from conf.schema import Settings
+from store.artifact import Artifact
+from tasks.model_file import DRAFT_PREFIX, ModelPart, torch_dtype, weights_of
+from tasks.packed import read_windows
+from tasks.stage import Runtime, stage
+from tasks.trunk_pass import load_trunk
+
+if TYPE_CHECKING:
+    import torch
+
+    from nets.draft import Draft
+    from nets.trunk import Shared
+
+DRAFT_NAME = "draft.safetensors"
+
+BEFORE_BLOCK = tuple(DRAFT_PREFIX + part for part in ("enorm.", "hnorm.", "eh_proj."))
+
+DraftSource = ModelPart | Artifact
+
+
+@dataclass(frozen=True)
+class DraftSetting:
+    """A draft and what it shares with its trunk (embedding, head, norm), on one device."""
+
+    draft: "Draft"
+    shared: "Shared"
+
+
+def read_draft_tensors(source: DraftSource) -> dict[str, "torch.Tensor"]:
+    """The draft's tensors by canonical name, f32."""
+    if isinstance(source, Artifact):
+        from safetensors.torch import load_file
+
+        return load_file(source.path / DRAFT_NAME)
+    with open_container(source.path) as container:
+        read = weights_of(container).read
+        return {n: read(n) for n in container.entries if n.startswith(DRAFT_PREFIX)}
+
+
+def write_draft_tensors(out: Path, tensors: Mapping[str, "torch.Tensor"]) -> None:
+    """Writes a stage's draft, f32, as safetensors."""
+    from safetensors.torch import save_file
+
+    save_file(
+        {n: t.detach().float().contiguous().cpu() for n, t in tensors.items()},
+        out / DRAFT_NAME,
+    )
+
+
+def load_draft(
+    trunk: ModelPart,
+    source: DraftSource,
+    init: DraftSource | None,
+    dtype: Literal["bf16", "f32"],
+    runtime: Runtime,
+) -> DraftSetting:
+    """A draft ready to run beside a trunk's embedding and head; no trunk layer is read.
+
+    `init`, if given, replaces the draft's block and output norm, never what comes before.
+    """
+    from nets.draft import draft_from
+    from nets.trunk import build_shared
+
+    tensors = read_draft_tensors(source)
+    if init is not None:
+        tensors |= {
+            n: t
+            for n, t in read_draft_tensors(init).items()
+            if not n.startswith(BEFORE_BLOCK)
+        }
+    with open_container(trunk.path) as container:
+        weights = weights_of(container)
+        arch = container.header.arch
+        shared = build_shared(
+            arch,
+            weights.shapes,
+            weights.read,
+            device=runtime.device,
+            dtype=torch_dtype(dtype),
+        )
+    return DraftSetting(draft_from(tensors, shared), shared)
+
+
+class StartSettings(Settings):
+    """How many windows the last layer's input is measured on, and in which compute type."""
+
+    windows: int
+    dtype: Literal["bf16", "f32"]
+
+
+@stage("start_draft", version=1)
+def start_draft(
+    out: Path,
+    settings: StartSettings,
+    runtime: Runtime,
+    *,
+    trunk: ModelPart,
+    windows: Artifact,
+) -> Mapping[str, object]:
+    """A fresh draft: the trunk's last layer behind neutral norms and scaled identities."""
+    import torch
+
+    from nets.draft import fresh_draft_tensors, last_input_rms
+
+    model = load_trunk(trunk, settings.dtype, runtime)
+    packed = read_windows(windows)
+    chosen = packed.training[: settings.windows]
+    ids = torch.from_numpy(packed.ids[chosen].astype("int64")).to(runtime.device)
+    rms = last_input_rms(model, ids)
+    with open_container(trunk.path) as container:
+        weights = weights_of(container)
+        tensors = fresh_draft_tensors(
+            container.header.arch, weights.shapes, weights.read, rms
+        )
+    write_draft_tensors(out, tensors)
+    return {"input_rms": rms}

@@ -1,0 +1,49 @@
+"""Packed windows as later stages read them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from store.artifact import Artifact
+from store.tables import read_table
+
+TABLE = "windows.arrow"
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Packed windows in memory: `ids` [W, T], padded on the right; lengths, sets, held out."""
+
+    ids: "npt.NDArray[np.uint32]"
+    length: "npt.NDArray[np.int64]"
+    set_index: "npt.NDArray[np.int64]"
+    is_held_out: "npt.NDArray[np.bool_]"
+    names: tuple[str, ...]
+
+    @property
+    def held_out(self) -> list[int]:
+        """Indices of the held-out windows."""
+        return [int(i) for i in np.flatnonzero(self.is_held_out)]
+
+    @property
+    def training(self) -> list[int]:
+        """Indices of the training windows, short last ones too."""
+        return [int(i) for i in np.flatnonzero(~self.is_held_out)]
+
+
+def read_windows(artifact: Artifact, pad_id: int = 0) -> Windows:
+    """The windows `pack_windows` wrote."""
+    table = read_table(artifact.path / TABLE)
+    rows = table.column("ids").combine_chunks()
+    length = np.diff(rows.offsets.to_numpy().astype(np.int64))
+    width = int(artifact.manifest.settings["window"])
+    ids = np.full((len(length), width), pad_id, np.uint32)
+    ids[np.arange(width)[None, :] < length[:, None]] = rows.values.to_numpy()
+    return Windows(
+        ids,
+        length,
+        table.column("set").to_numpy().astype(np.int64),
+        table.column("held_out").to_numpy(zero_copy_only=False).astype(np.bool_),
+        tuple(artifact.manifest.settings["names"]),
+    )

@@ -1,0 +1,228 @@
+"""report: one self-contained page and its JSON, from what the stages of a heal measured."""
+
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from conf.machine import describe
+from conf.schema import RunConfig, Settings
+from nets.hold import HoldCounts, count_walk, drafts_held, paired_gain_se
+from store.artifact import Artifact
+from store.tables import read_table
+from tasks.measure import read_holds
+from tasks.stage import Runtime, stage
+from ui.contents import (
+    CodecRow,
+    Difference,
+    Measure,
+    Report,
+    StageRow,
+    Training,
+    TrainingRow,
+)
+from ui.report import render, report_json
+
+PAGE, DATA = "report.html", "report.json"
+
+
+@dataclass(frozen=True)
+class Written:
+    """One output: the codec, the rewritten model, its own measure."""
+
+    codec: str
+    file: Artifact
+    measure: Artifact
+
+
+@dataclass(frozen=True)
+class Healed:
+    """A heal's results: the draft before, the trained one, and the files that carry it."""
+
+    stale: Artifact
+    trained: Artifact
+    outputs: tuple[Written, ...]
+
+
+@dataclass(frozen=True)
+class HealStory:
+    """All a report tells; `measures` by name of draft (stale, healed, …)."""
+
+    config: RunConfig
+    command: str
+    windows: Artifact
+    rows: Artifact
+    healed: Healed
+    measures: Mapping[str, Artifact]
+
+
+@dataclass(frozen=True)
+class ReportFiles:
+    """The run's id, its page, and the report as data."""
+
+    run: str
+    page: Path
+    report: Report
+
+
+class ReportSettings(Settings):
+    """How the run is told: its title, its command, its configuration."""
+
+    title: str
+    command: str
+    config: str
+
+
+@stage("report", version=1)
+def report(
+    out: Path,
+    settings: ReportSettings,
+    runtime: Runtime,
+    *,
+    windows: Artifact,
+    rows: Artifact,
+    trained: Artifact,
+    measures: Mapping[str, Artifact],
+    files: Mapping[str, Artifact],
+    codecs: Mapping[str, Artifact],
+) -> Mapping[str, object]:
+    """`report.html` and `report.json`."""
+    story = _Parts(windows, rows, trained, measures, files, codecs)
+    told = _tell(settings, story)
+    (out / PAGE).write_text(render(told), encoding="utf-8")
+    (out / DATA).write_text(report_json(told), encoding="utf-8")
+    return {"title": settings.title}
+
+
+def write_report(story: HealStory, runtime: Runtime) -> ReportFiles:
+    """The report of a heal, cached like everything else."""
+    settings = ReportSettings(
+        title=Path(story.config.student).stem,
+        command=story.command,
+        config=yaml.safe_dump(story.config.model_dump(mode="json"), sort_keys=False),
+    )
+    artifact = report(
+        settings,
+        runtime,
+        windows=story.windows,
+        rows=story.rows,
+        trained=story.healed.trained,
+        measures=dict(story.measures),
+        files={one.codec: one.file for one in story.healed.outputs},
+        codecs={one.codec: one.measure for one in story.healed.outputs},
+    )
+    data = (artifact.path / DATA).read_text(encoding="utf-8")
+    return ReportFiles(artifact.key, artifact.path / PAGE, Report.model_validate_json(data))
+
+
+@dataclass(frozen=True)
+class _Parts:
+    windows: Artifact
+    rows: Artifact
+    trained: Artifact
+    measures: Mapping[str, Artifact]
+    files: Mapping[str, Artifact]
+    codecs: Mapping[str, Artifact]
+
+    @property
+    def all(self) -> list[Artifact]:
+        """Every artifact once, in the order they were made."""
+        listed = [self.windows, self.rows, self.trained]
+        listed += [*self.measures.values(), *self.files.values(), *self.codecs.values()]
+        unique = {(a.stage, a.key): a for a in listed}
+        return sorted(unique.values(), key=lambda a: a.manifest.started)
+
+
+def _tell(settings: ReportSettings, parts: _Parts) -> Report:
+    measured = {name: _measure(artifact) for name, artifact in parts.measures.items()}
+    walks = {name: count_walk(read_holds(a)) for name, a in parts.measures.items()}
+    has_gain = {"stale", "healed"} <= measured.keys()
+    return Report(
+        title=settings.title,
+        made=datetime.now(UTC),
+        depth=int(parts.measures["healed"].numbers["depth"]),
+        measures=measured,
+        gain=_difference(walks["healed"], walks["stale"]) if has_gain else None,
+        gain_by_set=_gain_by_set(parts) if has_gain else {},
+        training=_training(parts.trained),
+        codecs=_codecs(parts),
+        provenance=_provenance(parts),
+        command=settings.command,
+        config=settings.config,
+        stages=tuple(_stage_row(artifact) for artifact in parts.all),
+        machine={"machine": describe(), "python": platform.python_version()},
+        run=parts.trained.key,
+    )
+
+
+def _measure(artifact: Artifact) -> Measure:
+    wanted = Measure.model_fields.keys()
+    return Measure.model_validate(
+        {k: v for k, v in artifact.numbers.items() if k in wanted}
+    )
+
+
+def _difference(new: HoldCounts, old: HoldCounts) -> Difference:
+    return Difference(
+        value=drafts_held(new) - drafts_held(old),
+        se=paired_gain_se(new, old),
+        windows=len(new.counted_WC),
+    )
+
+
+def _gain_by_set(parts: _Parts) -> dict[str, Difference]:
+    new, old = (read_holds(parts.measures[name]) for name in ("healed", "stale"))
+    names: Sequence[str] = parts.windows.manifest.settings["names"]
+    return {
+        name: _difference(count_walk(new.of_set(i)), count_walk(old.of_set(i)))
+        for i, name in enumerate(names)
+        if (new.set_index_W == i).any()
+    }
+
+
+def _training(trained: Artifact) -> Training:
+    rows = read_table(trained.path / "log.arrow").to_pylist()
+    return Training(
+        rows=tuple(TrainingRow.model_validate(row) for row in rows),
+        chosen_step=int(trained.numbers["best_step"]),
+        skipped=int(trained.numbers["skipped"]),
+    )
+
+
+def _codecs(parts: _Parts) -> tuple[CodecRow, ...]:
+    keep = parts.codecs.get("keep")
+    kept = None if keep is None else count_walk(read_holds(keep))
+    rows = []
+    for codec, artifact in parts.codecs.items():
+        mine = count_walk(read_holds(artifact))
+        paired = None if kept is None or codec == "keep" else _difference(mine, kept)
+        rows.append(
+            CodecRow(
+                codec=codec,
+                draft_bytes=int(parts.files[codec].numbers["draft_bytes"]),
+                file_bytes=int(parts.files[codec].numbers["bytes"]),
+                drafts_held=artifact.numbers["drafts_held"],
+                interval=artifact.numbers["interval"],
+                to_keep=paired,
+            )
+        )
+    return tuple(rows)
+
+
+def _provenance(parts: _Parts) -> dict[str, Any]:
+    file = next(iter(parts.files.values()))
+    provenance: dict[str, Any] = file.manifest.settings["provenance"]
+    return dict(provenance)
+
+
+def _stage_row(artifact: Artifact) -> StageRow:
+    return StageRow(
+        name=artifact.stage,
+        key=artifact.key,
+        state="ran",
+        seconds=artifact.manifest.seconds,
+    )

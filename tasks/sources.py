@@ -1,0 +1,290 @@
+"""Data sets as the user names them, and the records they hold.
+
+A data set is a path, folder or glob of `.parquet`, `.arrow`, `.jsonl` (a list column `ids`,
+or `text`), or of text files; `python:stdlib` and `python:topics` are text that every Python
+carries. Records come in file order; a `split` column keeps only its `train` rows.
+"""
+
+import glob
+import json
+import sysconfig
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.ipc
+import pyarrow.parquet
+
+from conf.schema import DataSpec
+from store.digests import FileDigests
+from store.keys import digest_of
+from tasks.errors import InputError
+
+TABLES = {".parquet", ".arrow", ".jsonl"}
+TEXTS = {
+    ".txt",
+    ".md",
+    ".py",
+    ".rst",
+    ".text",
+    ".c",
+    ".h",
+    ".rs",
+    ".js",
+    ".ts",
+    ".java",
+    ".go",
+    ".html",
+}
+SKIPPED_FOLDERS = {
+    "site-packages",
+    "__pycache__",
+    "test",
+    "tests",
+    "idlelib",
+    "dist-packages",
+}
+MAX_LINE_BYTES = 1 << 26
+BATCH_ROWS = 1024
+
+Kind = Literal["ids", "text"]
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """One data set on disk: its files in order, what they hold, the digest of their bytes."""
+
+    name: str
+    tokens: int
+    files: tuple[Path, ...]
+    kind: Literal["table", "text", "topics"]
+    content_digest: str
+
+
+def parse_spec(spec: DataSpec | str) -> DataSpec:
+    """`PATH[@TOKENS]` as a DataSpec; only an integer behind the last `@` is a cap."""
+    if isinstance(spec, DataSpec):
+        return spec
+    path, at, cap = spec.rpartition("@")
+    if at and cap.isdecimal():
+        if int(cap) == 0:
+            raise InputError(
+                f"data: {spec}: a cap of 0 tokens leaves nothing; leave it out or raise it"
+            )
+        return DataSpec(path=path, tokens=int(cap))
+    return DataSpec(path=spec)
+
+
+def open_set(spec: DataSpec | str, digests: FileDigests) -> DataSet:
+    """The data set a spec names; InputError if it is missing or of a kind we don't read."""
+    wanted = parse_spec(spec)
+    name = wanted.name or Path(wanted.path).name
+    kind: Literal["table", "text", "topics"]
+    if wanted.path.startswith("python:"):
+        files, kind = _python_text(wanted.path)
+    else:
+        files = _find_files(wanted.path)
+        kind = "table" if files[0].suffix in TABLES else "text"
+    shas = [digests.sha256(file) for file in files]
+    return DataSet(
+        name, wanted.tokens, tuple(files), kind, digest_of({"kind": kind, "files": shas})
+    )
+
+
+def _python_text(path: str) -> tuple[list[Path], Literal["text", "topics"]]:
+    stdlib = Path(sysconfig.get_path("stdlib"))
+    if path == "python:stdlib":
+        return sorted(_walk(stdlib, {".py"})), "text"
+    if path == "python:topics":
+        return [stdlib / "pydoc_data" / "topics.py"], "topics"
+    raise InputError(f"data: {path}: known are python:stdlib and python:topics")
+
+
+def _walk(folder: Path, suffixes: set[str]) -> Iterator[Path]:
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            if entry.name not in SKIPPED_FOLDERS and not entry.name.startswith(
+                (".", "config-")
+            ):
+                yield from _walk(entry, suffixes)
+        elif entry.suffix in suffixes:
+            yield entry
+
+
+def _find_files(path: str) -> list[Path]:
+    given = Path(path)
+    if given.is_dir():
+        files = sorted(_walk(given, TABLES | TEXTS))
+    elif given.is_file():
+        files = [given]
+    else:
+        files = sorted(
+            Path(match)
+            for match in glob.glob(path, recursive=True)
+            if Path(match).is_file()
+        )
+    if not files:
+        what = (
+            "the folder holds no text or table files"
+            if given.is_dir()
+            else "there is no such file, folder or match"
+        )
+        raise InputError(
+            f"data: {path}: {what}; give a .parquet, .arrow, .jsonl or text file, a folder "
+            "or a glob"
+        )
+    _refuse_unreadable(path, files)
+    return files
+
+
+def _refuse_unreadable(path: str, files: Sequence[Path]) -> None:
+    for file in files:
+        if ".tdata" in file.suffixes:
+            raise InputError(
+                f"data: {file}: .tdata is not read, its layout was never published; write a "
+                "Parquet file with a list column `ids` (token ids) and, if you hold data out "
+                "yourself, a column `split` whose training rows say `train`"
+            )
+    if len({file.suffix in TABLES for file in files}) > 1:
+        raise InputError(
+            f"data: {path}: mixes tables and text files; make them two data sets"
+        )
+
+
+def weigh(data: DataSet) -> list[int]:
+    """Each record's size in file order: token ids of a table's `ids`, else bytes of text."""
+    if data.kind == "topics":
+        return [len(text) for text in _topics()]
+    if data.kind == "text":
+        return [file.stat().st_size for file in data.files]
+    column = kind_of(data)
+    return [len(_checked(row, column, data)) for row in _rows(data)]
+
+
+def gather(data: DataSet, places: Sequence[int], most_bytes: int) -> list[str | list[int]]:
+    """The records at `places`, in that order; of a text file its first `most_bytes`."""
+    if data.kind == "topics":
+        topics = _topics()
+        return [topics[place] for place in places]
+    if data.kind == "text":
+        return [_head(data.files[place], most_bytes) for place in places]
+    wanted, column = set(places), kind_of(data)
+    found = {
+        i: _checked(row, column, data) for i, row in enumerate(_rows(data)) if i in wanted
+    }
+    return [found[place] for place in places]
+
+
+def _topics() -> list[str]:
+    from pydoc_data.topics import topics
+
+    return [topics[key] for key in sorted(topics)]
+
+
+def _head(file: Path, most_bytes: int) -> str:
+    with file.open("rb") as source:
+        return source.read(most_bytes).decode("utf-8", errors="replace")
+
+
+def _checked(row: dict[str, object], column: Kind, data: DataSet) -> str | list[int]:
+    value = row.get(column)
+    if column == "text" and isinstance(value, str):
+        return value
+    if (
+        column == "ids"
+        and isinstance(value, list)
+        and all(type(i) is int and i >= 0 for i in value)
+    ):
+        return value
+    what = "a string" if column == "text" else "a list of token ids"
+    raise InputError(
+        f"data set {data.name}: a record's `{column}` is {_short(value)}, not {what}"
+    )
+
+
+def kind_of(data: DataSet) -> Kind:
+    """Whether a set holds token ids or text to be tokenised."""
+    if data.kind != "table":
+        return "text"
+    columns = set(_columns(data.files[0]))
+    for kind in ("ids", "text"):
+        if kind in columns:
+            return kind
+    raise InputError(
+        f"data: {data.files[0]}: has the columns {', '.join(sorted(columns)) or 'none'}; "
+        "it needs a list column `ids` (token ids) or a column `text`"
+    )
+
+
+def _columns(file: Path) -> Sequence[str]:
+    if file.suffix == ".jsonl":
+        first = next(_json_rows(file), None)
+        return list(first or ())
+    try:
+        if file.suffix == ".parquet":
+            return list(pyarrow.parquet.read_schema(file).names)
+        with pa.memory_map(str(file)) as source:
+            return list(pa.ipc.open_file(source).schema.names)
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(
+            f"data: {file}: is no readable {file.suffix[1:]} file: {error}"
+        ) from error
+
+
+def _rows(data: DataSet) -> Iterator[dict[str, object]]:
+    for file in data.files:
+        rows = _json_rows(file) if file.suffix == ".jsonl" else _table_rows(file)
+        for row in rows:
+            if row.get("split", "train") == "train":
+                yield row
+
+
+def _json_rows(file: Path) -> Iterator[dict[str, object]]:
+    with file.open("rb") as lines:
+        number = 0
+        while line := lines.readline(MAX_LINE_BYTES + 1):
+            number += 1
+            if len(line) > MAX_LINE_BYTES:
+                raise InputError(
+                    f"data: {file}: line {number:,} is longer than {MAX_LINE_BYTES:,} bytes"
+                )
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                raise InputError(
+                    f"data: {file}: line {number:,} is not JSON: {error}"
+                ) from error
+            if not isinstance(row, dict):
+                raise InputError(
+                    f"data: {file}: line {number:,} is no JSON object with `ids` or `text`"
+                )
+            yield row
+
+
+def _table_rows(file: Path) -> Iterator[dict[str, object]]:
+    try:
+        for batch in _batches(file):
+            yield from batch.to_pylist()
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"data: {file}: cannot be read: {error}") from error
+
+
+def _batches(file: Path) -> Iterator[pa.RecordBatch]:
+    wanted = [name for name in ("ids", "text", "split") if name in _columns(file)]
+    if file.suffix == ".parquet":
+        with pyarrow.parquet.ParquetFile(file) as table:
+            yield from table.iter_batches(batch_size=BATCH_ROWS, columns=wanted)
+    else:
+        with pa.memory_map(str(file)) as source:
+            reader = pa.ipc.open_file(source)
+            for index in range(reader.num_record_batches):
+                yield reader.get_batch(index).select(wanted)
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "…"

@@ -1,0 +1,297 @@
+"""What makes a function a cached stage: key, lock, hit, damage, record.
+
+Inside a Prefect flow run a stage is a Prefect task; outside one it writes the same record
+with Prefect's ResultStore. Either finds what the other made. docs/stages.md shows how a
+call goes.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel
+
+from conf.machine import Device
+from store.artifact import Artifact
+from store.atomic import flush
+from store.completion import (
+    StageResult,
+    finish,
+    make_read_only,
+    mark_resumed,
+    prepare,
+    was_resumed,
+)
+from store.errors import ArtifactDamaged, ArtifactError, storage_errors
+from store.inputs import Input, digests_in, with_artifacts
+from store.keys import checked_stage, plain_json, split_name
+from store.ledger import Ledger, StageEvent, State
+from store.locks import key_lock
+from store.manifest import WORK, Recipe, key_of
+from store.origin import Stopwatch
+from store.record import Reference, read_reference, record_name
+from store.store import Store
+from tasks.progress import FiledProgress, Progress, SilentProgress
+
+if TYPE_CHECKING:
+    from prefect.client.schemas.objects import State as RunState
+
+__all__ = [
+    "Ledger",
+    "Runtime",
+    "Stage",
+    "StageEvent",
+    "StageResult",
+    "mark_resumed",
+    "stage",
+]
+
+# A stage's own function, fill(out, settings, runtime, **inputs), each with its own inputs.
+Fill = Callable[..., Mapping[str, object] | StageResult | None]
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """Where and how a run computes: in no key, so it may change rounding, never meaning."""
+
+    store: Store
+    device: Device = "cpu"
+    threads: int = 1
+    head_budget_bytes: int = 256 << 20
+    progress: Progress = field(default_factory=SilentProgress)
+    ledger: Ledger = field(default_factory=Ledger)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A fill function with a name and a version; call it to have its artifact."""
+
+    name: str
+    version: int
+    fill: Fill
+
+    def __call__(
+        self, settings: BaseModel, runtime: Runtime, *, label: str = "", **inputs: Input
+    ) -> Artifact:
+        """The finished artifact of these settings and inputs, found or made.
+
+        `label` is only shown. Raises `ArtifactError` for what is wrong with the store, and
+        whatever the fill raises; then nothing counts as made.
+        """
+        return _Call(self, settings, runtime, inputs, label).answer()
+
+
+def stage(name: str, *, version: int) -> Callable[[Fill], Stage]:
+    """Decorator: `fill(out, settings, runtime, **inputs)` becomes a `Stage`.
+
+    The fill writes into `out` and returns its numbers, a `StageResult`, or nothing. Raise
+    `version` whenever it writes something else for the same settings and inputs.
+    """
+    checked_stage(name)
+    return lambda fill: Stage(name, version, fill)
+
+
+@dataclass(frozen=True)
+class _Call:
+    """One call of a stage, until it is answered."""
+
+    stage: Stage
+    settings: BaseModel
+    runtime: Runtime
+    inputs: Mapping[str, Input]
+    label: str
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        settings = plain_json(self.settings.model_dump(mode="json"), "settings")
+        inputs = {name: digests_in(value, name) for name, value in self.inputs.items()}
+        assert isinstance(settings, dict), "a pydantic model dumps to a dict"
+        return Recipe(
+            stage=self.stage.name,
+            version=self.stage.version,
+            settings=settings,
+            inputs=inputs,
+        )
+
+    @cached_property
+    def key(self) -> str:
+        return key_of(self.recipe)
+
+    @property
+    def store(self) -> Store:
+        return self.runtime.store
+
+    def answer(self) -> Artifact:
+        """The artifact; the ledger says how it came."""
+        start = time.monotonic()
+        with storage_errors(self.store.root, f"stage {self.stage.name}"):
+            artifact, state = self._found_or_made()
+        seconds = time.monotonic() - start
+        self.runtime.ledger.add(
+            StageEvent(self.stage.name, artifact.key, state, seconds, self.label)
+        )
+        return artifact
+
+    def _found_or_made(self) -> tuple[Artifact, State]:
+        # Without the lock first: finished artifacts may lie on a read-only disk.
+        found = self._sound()
+        if found is not None:
+            return self._hit(found)
+        with key_lock(self.store.lock_path(self.stage.name, self.key), self._say_waiting):
+            found = self._sound()
+            if found is not None:
+                return self._hit(found)
+            self._clear_damage(self.stage.name, self.key)
+            inputs, was_remade = self._sound_inputs()
+            if not was_remade:
+                return self._made()
+        # Other content gives another key, and an own part may be whole again: ask anew.
+        return replace(self, inputs=inputs)._found_or_made()
+
+    def _sound(self) -> Artifact | None:
+        try:
+            artifact = self.store.load(self.stage.name, self.key)
+        except ArtifactDamaged:
+            return None
+        if artifact is None or self.store.damage(artifact):
+            return None
+        return replace(artifact, remake=self.answer)
+
+    def _hit(self, found: Artifact) -> tuple[Artifact, State]:
+        if _in_flow_run():
+            reference = read_reference(self.store.record_path(found.stage, found.key))
+            assert reference is not None, "a sound artifact has a record"
+            self._run_as_task(lambda: reference)
+        return found, "cached"
+
+    def _made(self) -> tuple[Artifact, State]:
+        reference = self._run_as_task(self._fill) if _in_flow_run() else self._fill()
+        _close(self.store, self.store.record_path(self.stage.name, self.key), reference)
+        made = self._sound()
+        if made is None:
+            raise ArtifactError(
+                f"{self.store.path(self.stage.name, self.key)}: someone else changed it "
+                f"while stage {self.stage.name} was writing; run again"
+            )
+        return made, "resumed" if made.manifest.resumed else "ran"
+
+    def _fill(self) -> Reference:
+        """Run the stage's own function in its folder; what the record must say."""
+        out = self.store.path(self.stage.name, self.key)
+        with storage_errors(self.store.root, f"stage {self.stage.name}"):
+            if prepare(out):
+                self._say("an earlier run broke off; starting from what it can resume")
+            watch = Stopwatch()
+            progress = FiledProgress(self.runtime.progress, out / WORK / "progress.json")
+            runtime = replace(self.runtime, progress=progress)
+            filled = self.stage.fill(out, self.settings, runtime, **self.inputs)
+            if not isinstance(filled, StageResult):
+                filled = StageResult(filled or {})
+            machine = f"{self.runtime.device}, threads {self.runtime.threads}"
+            origin = watch.origin(machine, resumed=was_resumed(out))
+            return finish(out, self.recipe, filled, origin)
+
+    def _run_as_task(self, body: Callable[[], Reference]) -> Reference:
+        """Run `body` as a Prefect task: it writes the record, or finds it and runs none."""
+        from prefect import Task
+
+        key = record_name(self.stage.name, self.key)
+
+        def reference() -> dict[str, str]:
+            return body().model_dump()
+
+        task = Task(
+            reference,
+            name=f"{self.stage.name} {self.label}".rstrip(),
+            persist_result=True,
+            result_storage=self.store.root,
+            result_serializer="json",
+            cache_key_fn=lambda *_: key,
+            cache_result_in_memory=False,
+            refresh_cache=False,
+            on_failure=[_drop_failure_record],
+        )
+        return Reference.model_validate(task())
+
+    def _sound_inputs(self) -> tuple[dict[str, Input], bool]:
+        """The inputs with every damaged artifact made again, and whether any was."""
+        remade: list[str] = []
+
+        def sound(artifact: Artifact) -> Artifact:
+            damage = self.store.damage_before_use(artifact)
+            if not damage:
+                return artifact
+            for name in damage:
+                stage_name, key = split_name(name)
+                with key_lock(self.store.lock_path(stage_name, key), self._say_waiting):
+                    self._clear_damage(stage_name, key)
+            if artifact.remake is None:
+                raise ArtifactDamaged(artifact.path, next(iter(damage.values()))[0])
+            remade.append(artifact.name)
+            return artifact.remake()
+
+        inputs = {name: with_artifacts(value, sound) for name, value in self.inputs.items()}
+        return inputs, bool(remade)
+
+    def _clear_damage(self, stage_name: str, key: str) -> None:
+        problems = self.store.clear_damage(stage_name, key)
+        if problems:
+            others = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+            self.runtime.progress.say(
+                f"{stage_name}: damaged, set aside and made again: {problems[0]}{others}"
+            )
+
+    def _say_waiting(self) -> None:
+        self._say("another run is making it; waiting for that")
+
+    def _say(self, text: str) -> None:
+        self.runtime.progress.say(f"{self.stage.name} {self.label}".rstrip() + f": {text}")
+
+
+def _in_flow_run() -> bool:
+    """Whether this thread is inside a Prefect flow run; without the import it can't be."""
+    context = sys.modules.get("prefect.context")
+    return context is not None and context.FlowRunContext.get() is not None
+
+
+def _close(store: Store, record: Path, reference: Reference) -> None:
+    """Write the record unless Prefect has, and make it lasting.
+
+    Prefect's transaction only logs that it could not write; our own attempt says why.
+    """
+    try:
+        written = read_reference(record) == reference
+    except ArtifactDamaged:
+        written = False
+    if not written:
+        _write_record(store.root, reference)
+    flush(record)
+    flush(record.parent)
+    make_read_only(record)
+
+
+def _write_record(root: Path, reference: Reference) -> None:
+    """The record a Prefect task would write, byte for byte, without any server."""
+    from prefect.filesystems import LocalFileSystem
+    from prefect.results import ResultStore
+    from prefect.serializers import JSONSerializer
+
+    storage = LocalFileSystem(basepath=str(root))
+    results = ResultStore(result_storage=storage, serializer=JSONSerializer())
+    key = record_name(reference.stage, reference.key)
+    try:
+        results.write(reference.model_dump(), key=key)
+    except BaseException:
+        (root / key).unlink(missing_ok=True)  # it is not written whole or not at all
+        raise
+
+
+def _drop_failure_record(_task: object, _run: object, state: "RunState") -> None:
+    """Delete the file Prefect writes of a failed task's exception: no part of the store."""
+    path = getattr(getattr(state.data, "metadata", state.data), "storage_key", None)
+    if isinstance(path, str):
+        Path(path).unlink(missing_ok=True)

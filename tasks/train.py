@@ -1,0 +1,155 @@
+"""train_draft: a draft trained on its trunk's rows; resumable, the best kept (healing.md §8)."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from conf.schema import TrainSettings
+from store.artifact import Artifact
+from store.tables import write_table
+from tasks.drafts import DraftSource, load_draft, write_draft_tensors
+from tasks.model_file import ModelFile, ModelPart
+from tasks.packed import read_windows
+from tasks.stage import Runtime, stage
+from tasks.trunk_pass import read_rows
+
+if TYPE_CHECKING:
+    from nets.fit_state import EvalRecord, StepRecord
+    from nets.training import FitResult
+
+LOG_TABLE = "log.arrow"
+SAVE_EVERY_S = 15.0
+
+
+@stage("train_draft", version=1)
+def train_draft(  # noqa: PLR0913 — a stage's inputs, each with a digest of its own
+    out: Path,
+    settings: TrainSettings,
+    runtime: Runtime,
+    *,
+    windows: Artifact,
+    rows: Artifact,
+    trunk: ModelPart,
+    draft: DraftSource,
+    init: DraftSource | None,
+) -> Mapping[str, object]:
+    """`draft.safetensors` (f32, the best checkpoint), the log; numbers: steps, held, KL."""
+    from nets.training import FitRuntime, FitWindows, fit
+    from tasks.checkpoint import Checkpoint
+    from tasks.row_source import RowSource, chosen_windows
+
+    setting = load_draft(trunk, draft, init, settings.dtype, runtime)
+    packed = read_windows(windows)
+    checkpoint = Checkpoint(out)
+    resume = checkpoint.load()
+    done = 0 if resume is None else len(resume.facts.steps)
+    with runtime.progress.task("training", total=settings.steps, unit="steps") as bar:
+        bar.advance(done)
+
+        def on_step(step: "StepRecord") -> None:
+            bar.advance(1, loss=step.loss, lr=step.lr)
+
+        def on_eval(evaluation: "EvalRecord") -> None:
+            runtime.progress.say(_eval_line(evaluation))
+
+        result = fit(
+            setting.draft,
+            RowSource(packed, read_rows(rows, runtime)),
+            FitWindows(tuple(packed.training), chosen_windows(packed, packed.held_out)),
+            settings,
+            FitRuntime(
+                runtime.head_budget_bytes,
+                on_step,
+                on_eval,
+                checkpoint.save,
+                SAVE_EVERY_S,
+                resume,
+            ),
+        )
+    write_draft_tensors(out, setting.draft.tensors())
+    write_table(out / LOG_TABLE, _log_table(result))
+    return _numbers(result)
+
+
+def _eval_line(record: "EvalRecord") -> str:
+    rates = " / ".join(f"{rate:.3f}" for rate in record.hold_rates)
+    best = ", best so far" if record.is_best else ""
+    return (
+        f"  step {record.step}: {record.walk:.3f} drafts held by the walk, hold rates "
+        f"{rates}, held-out KL {record.kl[0]:.3f}{best}"
+    )
+
+
+def _log_table(result: "FitResult") -> pa.Table:
+    """A row a step, 0 first: loss, lr and norm; KL and drafts held where it was evaluated."""
+    steps = {step.step: step for step in result.steps}
+    evaluations = {evaluation.step: evaluation for evaluation in result.evaluations}
+    rows = []
+    for number in sorted(steps.keys() | evaluations.keys()):
+        step, evaluation = steps.get(number), evaluations.get(number)
+        rows.append(
+            {
+                "step": number,
+                "loss": step.loss if step else None,
+                "lr": step.lr if step else None,
+                "grad_norm": step.grad_norm if step else None,
+                "kl": evaluation.kl[0] if evaluation else None,
+                "held": evaluation.walk if evaluation else None,
+            }
+        )
+    floats = [(name, pa.float64()) for name in ("loss", "lr", "grad_norm", "kl", "held")]
+    return pa.Table.from_pylist(rows, schema=pa.schema([("step", pa.int64()), *floats]))
+
+
+def _numbers(result: "FitResult") -> dict[str, object]:
+    start, best = result.start, result.best
+    return {
+        "steps": len(result.steps),
+        "best_step": best.step,
+        "skipped": result.skipped,
+        "heldout_kl_start": list(start.kl),
+        "heldout_kl_best": list(best.kl),
+        "heldout_hold_start": list(start.hold_rates),
+        "heldout_hold_best": list(best.hold_rates),
+        "drafts_held_start": start.walk,
+        "drafts_held_best": best.walk,
+    }
+
+
+def heal_provenance(
+    settings: TrainSettings, windows: Artifact, trained: Artifact, student: ModelFile
+) -> dict[str, Any]:
+    """What a healed file says of its heal (healing.md §9): names, digests, never paths."""
+    packed, numbers = windows.numbers, trained.numbers
+    names: Sequence[str] = windows.manifest.settings["names"]
+    return {
+        "data": list(names),
+        "data_digest": windows.content_digest,
+        "tokens": packed["tokens"],
+        "windows": packed["windows"],
+        "window": windows.manifest.settings["window"],
+        "split": windows.manifest.settings["split"],
+        "chain": settings.depth,
+        "layout": "exact",
+        "loss": "tail_kl",
+        "wiring": {"hidden": "raw", "chain": "raw"},
+        "trainable": settings.trainable,
+        "select_by": settings.select_by,
+        "lr": settings.lr,
+        "seed": settings.seed,
+        **{k: numbers[k] for k in PROVENANCE_NUMBERS},
+        "init": trained.manifest.inputs.get("init"),
+        "trunk": student.trunk.content_digest,
+    }
+
+
+PROVENANCE_NUMBERS = (
+    "steps",
+    "best_step",
+    "heldout_kl_start",
+    "heldout_kl_best",
+    "heldout_hold_start",
+    "heldout_hold_best",
+)

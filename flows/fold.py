@@ -1,0 +1,28 @@
+"""`heal fold`: one cached stage, and the result where the user wants it."""
+
+from pathlib import Path
+
+from conf.demo import FoldSettings
+from conf.machine import resolve_dtype
+from tasks.fold import FoldRecipe, fold_model
+from tasks.model_file import MODEL_NAME, open_model
+from tasks.rewrite import publish, refuse_bad_outputs
+from tasks.stage import Runtime
+
+
+def fold_to(model: Path, out: Path, settings: FoldSettings, runtime: Runtime) -> None:
+    """Folds `model` by the weights alone and writes it to `out`; its draft stays as it is."""
+    refuse_bad_outputs({out: "fold"}, {"model": model})
+    source = open_model(model, runtime)
+    recipe = FoldRecipe(
+        drop=settings.drop,
+        ffn=settings.ffn,
+        windows=0,
+        dtype=resolve_dtype("f32", runtime.device),
+    )
+    folded = fold_model(recipe, runtime, model=source.whole, windows=None)
+    publish(folded.path / MODEL_NAME, out)
+    widths = ", ".join(str(width) for width in folded.numbers["widths"])
+    runtime.progress.say(
+        f"wrote {out}: layers {folded.numbers['layers']}, FFN widths {widths}"
+    )

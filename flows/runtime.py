@@ -1,0 +1,30 @@
+"""Where a run computes and keeps its artifacts: from settings, options, environment."""
+
+from pathlib import Path
+
+from conf.machine import environment_store, idle_cores, limit_threads, resolve_device
+from conf.schema import RuntimeConfig
+from store.store import Store
+from tasks.progress import Progress
+from tasks.stage import Ledger, Runtime
+
+DEFAULT_STORE = "./.heal"
+
+
+def store_root(option: Path | None, config: RuntimeConfig) -> Path:
+    """`--store`, else HEAL_STORE, else runtime.store, else ./.heal."""
+    return Path(option or environment_store() or config.store or DEFAULT_STORE)
+
+
+def open_runtime(config: RuntimeConfig, store: Path | None, progress: Progress) -> Runtime:
+    """The runtime of one run; `threads: auto` takes the cores that are idle right now."""
+    threads = idle_cores() if config.threads == "auto" else config.threads
+    limit_threads(threads)
+    return Runtime(
+        store=Store(store_root(store, config)),
+        device=resolve_device(config.device),
+        threads=threads,
+        head_budget_bytes=config.head_budget_mib << 20,
+        progress=progress,
+        ledger=Ledger(),
+    )

@@ -1,1 +1,1 @@
-"""Settings: frozen pydantic models, the shipped YAML, what this machine is. The lowest floor."""
+"""Settings: frozen pydantic models, the shipped YAML, this machine. The lowest floor."""

@@ -2,4 +2,4 @@
 
 
 class ConfigError(Exception):
-    """A setting, file or override a user can mend; the text names the place and the cure."""
+    """A setting, file or override a user can mend; its text names place and cure."""

@@ -18,7 +18,7 @@ SHIPPED = Path(__file__).parent
 
 
 def find_config(name: str | Path) -> Path:
-    """A configuration's file: a path, or a shipped one's name (`demo`, `conf/demo.yaml`)."""
+    """A configuration's file: a path, or a shipped name (`demo`, `conf/demo.yaml`)."""
     path = Path(name)
     shipped = SHIPPED / path.with_suffix(".yaml").name
     if path.is_file():
@@ -72,7 +72,7 @@ def apply_override(raw: Raw, override: str) -> None:
 def load_config(
     model: type[Model], name: str | Path, overrides: Sequence[str] = ()
 ) -> Model:
-    """The configuration `name` with `overrides`, checked; ConfigError says what is wrong."""
+    """The configuration `name` with `overrides`; ConfigError says what is wrong in it."""
     path = find_config(name)
     raw = read_yaml(path)
     for override in overrides:

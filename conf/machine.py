@@ -1,6 +1,7 @@
 """What this machine is: processor features, idle cores, cards; found without torch."""
 
 import ctypes
+import importlib.util
 import os
 import platform
 import sys
@@ -8,6 +9,8 @@ import time
 from functools import cache
 from pathlib import Path
 from typing import Literal
+
+from conf.errors import ConfigError
 
 Device = Literal["cpu", "cuda"]
 ComputeType = Literal["bf16", "f32"]
@@ -39,11 +42,23 @@ def cuda_devices() -> int:
     return count.value
 
 
+def torch_knows_cuda() -> bool:
+    """Whether the installed torch was built for CUDA; looked up, not imported."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        return False
+    return any((Path(spec.origin).parent / "lib").glob("*torch_cuda*"))
+
+
 def resolve_device(wanted: Literal["auto", "cpu", "cuda"]) -> Device:
-    """The device a run computes on; `auto` takes a card if the driver offers one."""
-    if wanted == "auto":
-        return "cuda" if cuda_devices() else "cpu"
-    return wanted
+    """The device a run computes on; `auto` takes a card if driver and torch offer one."""
+    has_card = wanted != "cpu" and cuda_devices() > 0 and torch_knows_cuda()
+    if wanted == "cuda" and not has_card:
+        raise ConfigError(
+            f"runtime.device is cuda: the driver offers {cuda_devices()} cards and torch "
+            f"was built {'with' if torch_knows_cuda() else 'without'} CUDA; use auto or cpu"
+        )
+    return "cuda" if has_card else "cpu"
 
 
 def fast_in_bf16(device: Device) -> bool:

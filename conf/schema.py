@@ -22,7 +22,7 @@ class DataSpec(Settings):
 
 
 class PackConfig(Settings):
-    """Windows of `window` tokens; `split`: records or windows are held out (healing.md §4)."""
+    """Windows of `window` tokens; `split`: what is held out by tens (healing.md §4)."""
 
     window: Annotated[int, Field(ge=32)] = 2048
     split: Literal["records", "windows"] = "records"
@@ -37,7 +37,11 @@ class TrunkConfig(Settings):
 
 
 class TrainConfig(Settings):
-    """Draft training (healing.md §8). `steps`, when given, replaces `epochs`."""
+    """Draft training (healing.md §8). `steps`, when given, replaces `epochs`.
+
+    `anchors` is the share of starts whose later chain steps reach the head in a training
+    step: the head is most of the cost where the vocabulary is large. None: all of them.
+    """
 
     depth: Depth = 3
     trainable: Literal["auto", "block", "all"] = "auto"
@@ -49,6 +53,7 @@ class TrainConfig(Settings):
     eval_windows: Annotated[int, Field(ge=1)] | None = None
     patience: Annotated[int, Field(ge=1)] | None = 6
     select_by: Literal["walk", "starts"] = "walk"
+    anchors: Annotated[float, Field(gt=0, le=1)] | None = None
     seed: int = 0
 
 
@@ -114,5 +119,6 @@ class TrainSettings(Settings):
     eval_windows: int | None
     patience: int | None
     select_by: Literal["walk", "starts"]
+    anchors: float | None
     seed: int
     dtype: Literal["bf16", "f32"]

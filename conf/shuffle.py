@@ -1,4 +1,4 @@
-"""The reference's random order: 64-bit xorshift, Fisher–Yates from the end (healing.md §4)."""
+"""The reference's order: 64-bit xorshift, Fisher–Yates from the end (healing.md §4)."""
 
 from collections.abc import MutableSequence
 from dataclasses import dataclass

@@ -99,13 +99,25 @@ def fit(
     return FitResult(tuple(run.steps), tuple(run.evaluations), run.skipped)
 
 
-def chain_losses(draft: Draft, batch: Batch, depth: int, compute: Compute) -> Tensor:
-    """Mean `tail_kl` of each chain step over its rows, f64 [C], with a gradient."""
+def chain_losses(
+    draft: Draft,
+    batch: Batch,
+    depth: int,
+    compute: Compute,
+    anchor_BT: Tensor | None = None,
+) -> Tensor:
+    """Mean `tail_kl` of each chain step over its rows, f64 [C], with a gradient.
+
+    With `anchor_BT` only the chains that start there go through the head after step 1.
+    """
     losses = []
     with compute.autocast(batch.ids_BT.device):
         chain = unroll_exact(draft, batch.ids_BT, batch.length_B, batch.hidden_BTH, depth)
         for step in chain:
-            rows = take_rows(batch, step, step.alive_BT)
+            chosen_BT = step.alive_BT
+            if anchor_BT is not None and step.step > 1:
+                chosen_BT = chosen_BT & anchor_BT
+            rows = take_rows(batch, step, chosen_BT)
             total = fused_tail_kl(
                 draft.read_out(rows.output_RH),
                 draft.shared.head_VH,
@@ -115,6 +127,19 @@ def chain_losses(draft: Draft, batch: Batch, depth: int, compute: Compute) -> Te
             )
             losses.append(total / max(len(rows.at_R), 1))
     return torch.stack(losses)
+
+
+def sampled_starts(settings: TrainSettings, step: int, ids_BT: Tensor) -> Tensor | None:
+    """The starts whose later chain steps a training step learns from, bool [B, T]; None: all.
+
+    Drawn anew for every step from the seed and the step alone, so a resumed run draws the same.
+    """
+    if settings.anchors is None:
+        return None
+    generator = torch.Generator().manual_seed((settings.seed << 32) + step)
+    return (torch.rand(ids_BT.shape, generator=generator) < settings.anchors).to(
+        ids_BT.device
+    )
 
 
 class _Run:
@@ -185,7 +210,8 @@ class _Run:
         """One batch with its whole chain; a step that isn't finite changes no weight."""
         windows = self.batches[self.jobs.draw()]
         batch = read_batch(self.source, windows, self.draft.shared.head_VH.device)
-        kl_C = chain_losses(self.draft, batch, self.settings.depth, self.compute)
+        anchor_BT = sampled_starts(self.settings, len(self.steps) + 1, batch.ids_BT)
+        kl_C = chain_losses(self.draft, batch, self.settings.depth, self.compute, anchor_BT)
         reach_C = kl_C.new_tensor(reach(self.evaluations[-1].hold_rates))
         loss = (reach_C * kl_C).sum() / reach_C.sum()
         torch.autograd.backward(loss)

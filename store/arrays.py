@@ -2,15 +2,16 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-import zarr
-from zarr.codecs import Crc32cCodec, ZstdCodec
 
 from store.errors import ArtifactDamaged, ArtifactError
 from store.keys import checked_name
+
+if TYPE_CHECKING:  # zarr takes a quarter of a second to import; a cached run never needs it
+    import zarr
 
 Dtype = Literal["u1", "u2", "u4", "f4", "bool"]
 Kind = Literal["raw", "packed"]
@@ -34,7 +35,7 @@ class WindowArray:
     hold what was written raises `ArtifactDamaged`.
     """
 
-    def __init__(self, path: Path, array: zarr.Array[Any]) -> None:
+    def __init__(self, path: Path, array: "zarr.Array[Any]") -> None:
         self.path = path
         self._array = array
         self.shape = tuple(array.shape)
@@ -69,6 +70,9 @@ def create_array(
     `raw`: bytes and crc32c, for what does not compress (hidden rows). `packed`: zstd with
     its checksum, for the rest. bf16 is stored as its bits in "u2".
     """
+    import zarr
+    from zarr.codecs import Crc32cCodec, ZstdCodec
+
     path = folder / checked_name(name)
     chunks = (min(windows_per_chunk, shape[0]), *shape[1:])
     codec = Crc32cCodec() if kind == "raw" else ZstdCodec(level=3, checksum=True)
@@ -93,6 +97,8 @@ def open_array(folder: Path, name: str) -> WindowArray:
 
     Raises `ArtifactDamaged` otherwise: zarr reads a missing chunk as fill values, silently.
     """
+    import zarr
+
     path = folder / checked_name(name)
     try:
         array = zarr.open_array(path, mode="r")

@@ -1,7 +1,6 @@
 """`heal`: the command line. Says its first line before anything heavy is imported."""
 
 import json
-import shlex
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -112,7 +111,7 @@ def _complain(error: Exception, code: int) -> int:
 
 
 def _exit_code(error: Exception) -> int | None:
-    """2 for input a user can mend, 1 for a failure with its own sentence, None for a defect."""
+    """2 for input a user can mend, 1 for a failure that says why, None for a defect."""
     from cmfio.errors import CmfError
     from nets.errors import ModelError
     from store.errors import ArtifactError
@@ -129,12 +128,12 @@ def _run(name: str, overrides: list[str], store: Path | None, as_json: bool) -> 
 
     config = load_config(RunConfig, name, overrides)
     from flows.heal import heal_model
-    from flows.runtime import open_runtime
+    from flows.runtime import command_line, open_runtime
     from flows.summary import measures_json, print_summary, stages_json
     from tasks.progress import make_progress
 
     runtime = open_runtime(config.runtime, store, make_progress())
-    files = heal_model(config, runtime, _command("run", name, overrides))
+    files = heal_model(config, runtime, command_line("run", name, overrides))
     print_summary(files, runtime)
     if as_json:
         _print_json(
@@ -157,13 +156,13 @@ def _demo(model: str, overrides: list[str], store: Path | None, as_json: bool) -
         raise ConfigError(f"--model {model}: known are {', '.join(configs)}")
     config = load_config(DemoConfig, configs[model], [f"heal.{text}" for text in overrides])
     from flows.demo import run_demo
-    from flows.runtime import open_runtime
+    from flows.runtime import command_line, open_runtime
     from flows.summary import demo_json, print_demo
     from tasks.progress import make_progress
 
     runtime = open_runtime(config.heal.runtime, store, make_progress())
     runtime.progress.say(f"{config.demo.about}; {config.demo.duration}")
-    story = run_demo(config, runtime, _command("demo", f"--model {model}", overrides))
+    story = run_demo(config, runtime, command_line("demo", f"--model {model}", overrides))
     missed = print_demo(story, runtime)
     if as_json:
         _print_json(demo_json(story, runtime))
@@ -186,12 +185,6 @@ def _fold(model: Path, out: Path, drop: str, ffn: str, store: Path | None) -> in
     runtime = open_runtime(RuntimeConfig(), store, make_progress())
     fold_to(model, out, settings, runtime)
     return 0
-
-
-def _command(verb: str, what: str, overrides: list[str]) -> str:
-    return f"heal {verb} {what}" + "".join(
-        f" --set {shlex.quote(text)}" for text in overrides
-    )
 
 
 def _print_json(value: Mapping[str, object]) -> None:

@@ -126,7 +126,7 @@ def native_draft(
 ) -> Artifact:
     """The source's own draft: started from its last layer, trained on its own rows."""
     fresh = fresh_draft(ground, runtime)
-    start = Start(fresh, None, is_fresh=True)
+    start = Start(fresh, is_fresh=True)
     settings = settings_of(heal, ground, start).model_copy(
         update={"steps": native.steps, "lr": native.lr, "patience": None}
     )
@@ -169,7 +169,7 @@ def tell(
     heal = config.heal.model_copy(
         update={"train": config.heal.train.model_copy(update={"seed": seed})}
     )
-    start = Start(ground.model.draft, None, is_fresh=False)
+    start = Start(ground.model.draft)
     settings = settings_of(heal, ground, start)
     name = f" seed {seed}" if len(config.demo.seeds) > 1 else ""
     healed = heal_on(ground, start, settings, heal, runtime, name)

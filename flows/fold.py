@@ -11,8 +11,8 @@ from tasks.stage import Runtime
 
 
 def fold_to(model: Path, out: Path, settings: FoldSettings, runtime: Runtime) -> None:
-    """Folds `model` by the weights alone and writes it to `out`; its draft stays as it is."""
-    refuse_bad_outputs({out: "fold"}, {"model": model})
+    """Folds `model` by its weights alone and writes it to `out`, its draft untouched."""
+    refuse_bad_outputs([out], {"model": model})
     source = open_model(model, runtime)
     recipe = FoldRecipe(
         drop=settings.drop,

@@ -1,21 +1,17 @@
-"""The heal on one screen: windows, trunk pass, training, one file a codec, each measured, a report."""
+"""The heal on one screen: windows, trunk pass, training, files, measures, report."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from prefect import flow
-
 from cmfio.codecs.registry import codec_named
-from conf.load import load_config
 from conf.machine import ComputeType, resolve_dtype
 from conf.schema import OutputSpec, RunConfig, TrainSettings
-from flows.runtime import open_runtime
 from store.artifact import Artifact
 from tasks.drafts import DraftSource, StartSettings, start_draft
 from tasks.errors import InputError
 from tasks.measure import MeasureSettings, measure_draft
-from tasks.model_file import MODEL_NAME, ModelFile, model_in, open_model
+from tasks.model_file import MODEL_NAME, ModelFile, ModelPart, model_in, open_model
 from tasks.pack import (
     PackSettings,
     needs_tokenizer,
@@ -23,7 +19,6 @@ from tasks.pack import (
     refuse_too_few,
     steps_of_epochs,
 )
-from tasks.progress import make_progress
 from tasks.report import Healed, HealStory, ReportFiles, Written, write_report
 from tasks.rewrite import RewriteSettings, publish, refuse_bad_outputs, rewrite_model
 from tasks.sources import DataSet, open_set
@@ -77,10 +72,10 @@ class Ground:
 
 
 def heal_model(config: RunConfig, runtime: Runtime, command: str) -> ReportFiles:
-    """Heals one model as configured, publishes its outputs and returns where the report lies.
+    """Heals one model as configured, publishes its outputs, returns where the report lies.
 
-    Raises InputError, CmfError or ConfigError for what a user can mend, before anything runs where
-    it can be known before.
+    Raises InputError, CmfError or ModelError for what a user can mend, before anything runs
+    where it can be known before.
     """
     inputs = {"student": config.student, "init model": config.init}
     refuse_bad_outputs_of(config, {k: Path(v) for k, v in inputs.items() if v is not None})
@@ -101,7 +96,7 @@ def refuse_bad_outputs_of(config: RunConfig, inputs: Mapping[str, Path]) -> None
     for output in config.outputs:
         if output.codec != "keep":
             codec_named(output.codec)
-    refuse_bad_outputs({Path(o.path): o.codec for o in config.outputs}, inputs)
+    refuse_bad_outputs([Path(output.path) for output in config.outputs], inputs)
 
 
 def open_sets(config: RunConfig, runtime: Runtime) -> list[DataSet]:
@@ -111,7 +106,8 @@ def open_sets(config: RunConfig, runtime: Runtime) -> list[DataSet]:
     twice = {name for name in names if names.count(name) > 1}
     if twice:
         raise InputError(
-            f"data: two sets are called {', '.join(sorted(twice))}; give each a `name` of its own"
+            f"data: two sets are called {', '.join(sorted(twice))}; give each a `name` of "
+            "its own"
         )
     return sets
 
@@ -151,11 +147,15 @@ def lay_ground(
 
 @dataclass(frozen=True)
 class Start:
-    """The draft training starts from; `init`, if given, replaces its block and norm."""
+    """The draft training starts from; `init`, if given, replaces its block and norm.
+
+    `origin` is the model that the config's `init` names, whichever of the two it became.
+    """
 
     draft: DraftSource
-    init: DraftSource | None
-    is_fresh: bool
+    init: DraftSource | None = None
+    is_fresh: bool = False
+    origin: ModelPart | None = None
 
 
 def starting_draft(
@@ -163,12 +163,12 @@ def starting_draft(
 ) -> Start:
     """The student's own draft, another model's, or a fresh one (healing.md §3)."""
     if config.start_from_last_layer:
-        return Start(fresh_draft(ground, runtime), None, is_fresh=True)
+        return Start(fresh_draft(ground, runtime), is_fresh=True)
     if init is None:
-        return Start(ground.model.draft, None, is_fresh=False)
+        return Start(ground.model.draft)
     if not ground.model.has_draft:
-        return Start(init.draft, None, is_fresh=False)
-    return Start(ground.model.draft, init.draft, is_fresh=False)
+        return Start(init.draft, origin=init.draft)
+    return Start(ground.model.draft, init.draft, origin=init.draft)
 
 
 def fresh_draft(ground: Ground, runtime: Runtime) -> Artifact:
@@ -190,7 +190,7 @@ def settings_of(config: RunConfig, ground: Ground, start: Start) -> TrainSetting
     )
 
 
-def heal_on(  # noqa: PLR0913 — what is healed, from where, how, and where it is shown
+def heal_on(
     ground: Ground,
     start: Start,
     settings: TrainSettings,
@@ -204,12 +204,13 @@ def heal_on(  # noqa: PLR0913 — what is healed, from where, how, and where it 
     """
     stale = ground.measured(start.draft, runtime, "stale")
     trained = ground.trained(start.draft, settings, runtime, "heal" + suffix, start.init)
-    said = heal_provenance(settings, ground.windows, trained, ground.model)
+    said = heal_provenance(trained, ground.windows, ground.rows, start.origin)
+    written_anew = settings.trainable if ground.model.has_draft else "all"
     codecs = dict.fromkeys([output.codec for output in config.outputs] or ["keep"])
     outputs = []
     for codec in codecs:
         file = rewrite_model(
-            RewriteSettings(codec=codec, provenance=said),
+            RewriteSettings(codec=codec, trained=written_anew, provenance=said),
             runtime,
             student=ground.model.whole,
             draft=trained,
@@ -247,19 +248,15 @@ def refuse_no_draft(config: RunConfig, student: ModelFile, init: ModelFile | Non
 def no_draft(path: Path) -> InputError:
     """The refusal of a model without `model.mtp.*`, with the two ways on."""
     return InputError(
-        f"{path}: carries no MTP draft (no model.mtp.* tensors); name a model that has one with "
-        "`init`, or set start_from_last_layer: true to start a fresh draft"
+        f"{path}: carries no MTP draft (no model.mtp.* tensors); name a model that has one "
+        "with `init`, or set start_from_last_layer: true to start a fresh draft"
     )
 
 
-@flow(name="heal")
-async def heal(conf: str, overrides: list[str] | None = None) -> dict[str, object]:
-    """Heals as `conf/<conf>.yaml` says, with `key=value` overrides; returns where the report lies.
+def __getattr__(name: str) -> object:
+    """`flows.heal:heal`, what deployments name; only then is Prefect imported."""
+    if name == "heal":
+        from flows.deployed import heal
 
-    `async def`: a synchronous flow would join its heartbeat thread for most of a second.
-    """
-    config = load_config(RunConfig, conf, overrides or [])
-    runtime = open_runtime(config.runtime, None, make_progress())
-    command = f"heal run {conf}" + "".join(f" --set {text}" for text in overrides or [])
-    files = heal_model(config, runtime, command)
-    return {"run": files.run, "report": str(files.page)}
+        return heal
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,5 +1,7 @@
 """Where a run computes and keeps its artifacts: from settings, options, environment."""
 
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 from conf.machine import environment_store, idle_cores, limit_threads, resolve_device
@@ -14,6 +16,13 @@ DEFAULT_STORE = "./.heal"
 def store_root(option: Path | None, config: RuntimeConfig) -> Path:
     """`--store`, else HEAL_STORE, else runtime.store, else ./.heal."""
     return Path(option or environment_store() or config.store or DEFAULT_STORE)
+
+
+def command_line(verb: str, what: str, overrides: Sequence[str]) -> str:
+    """The command that does the same again, for reports."""
+    return f"heal {verb} {what}" + "".join(
+        f" --set {shlex.quote(text)}" for text in overrides
+    )
 
 
 def open_runtime(config: RuntimeConfig, store: Path | None, progress: Progress) -> Runtime:

@@ -63,7 +63,7 @@ def _say_stages(runtime: Runtime) -> None:
 
 
 def print_demo(story: Story, runtime: Runtime) -> bool:
-    """The first seed's measures, each promise and what was found; True if one was missed."""
+    """The first seed's measures, then each promise; True if one was missed."""
     say = runtime.progress.say
     say(summary_text(story.reports[0].report))
     checks = check_gate(story.gate, _reports(story))

@@ -15,7 +15,7 @@ from tasks.drafts import DraftSource, load_draft
 from tasks.model_file import ModelPart
 from tasks.packed import Windows, read_windows
 from tasks.stage import Runtime, stage
-from tasks.trunk_pass import read_rows
+from tasks.trunk_rows import read_rows
 
 if TYPE_CHECKING:
     from nets.evaluate import Evaluation
@@ -40,7 +40,7 @@ def measure_draft(  # noqa: PLR0913 — a stage's inputs, each with a digest of 
     trunk: ModelPart,
     draft: DraftSource,
 ) -> Mapping[str, object]:
-    """Numbers: the measure (healing.md §7). Arrays [W, T, C]: `counted`, `hit`, best tokens."""
+    """Numbers: the measure (healing.md §7). Arrays [W, T, C]: `counted`, `hit`, …"""
     from nets.evaluate import evaluate
     from tasks.row_source import RowSource, chosen_windows, measure_compute
 

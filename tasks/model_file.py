@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from cmfio.header import Header, TensorEntry
+from cmfio.header import TensorEntry
 from cmfio.identity import ModelDigests, model_digests
 from cmfio.reader import Container, open_container
 from store.artifact import Artifact
@@ -30,7 +30,7 @@ class ModelPart:
 
 @dataclass(frozen=True)
 class ModelFile:
-    """A `.cmf` model: `trunk` is what its forward reads, `draft` the `model.mtp.*` tensors."""
+    """A `.cmf` model: `trunk` is what its forward reads, `draft` `model.mtp.*`."""
 
     path: Path
     digests: ModelDigests
@@ -52,9 +52,10 @@ class ModelFile:
         return ModelPart(self.path, self.digests.draft)
 
     @property
-    def vocab(self) -> ModelPart:
-        """The tokenizer inside the file."""
-        return ModelPart(self.path, self.digests.vocab)
+    def vocab(self) -> ModelPart | None:
+        """The tokenizer inside the file, if there is one."""
+        digest = self.digests.vocab
+        return ModelPart(self.path, digest) if digest else None
 
 
 def open_model(path: str | Path, runtime: Runtime) -> ModelFile:
@@ -106,18 +107,8 @@ def vocab_bytes(source: ModelPart | Artifact) -> bytes:
     if isinstance(source, Artifact):
         return (source.path / "tokenizer.json").read_bytes()
     with open_container(source.path) as container:
-        if container.vocab is None:
-            raise InputError(
-                f"{source.path}: carries no tokenizer, so text cannot be packed; give data "
-                "sets with a column `ids`, or put the model's tokenizer.json into the file"
-            )
+        assert container.vocab is not None, "its digest was taken"
         return bytes(container.vocab)
-
-
-def end_of_sequence(header: Header) -> int:
-    """The id windows are padded with: the first end-of-sequence id, 0 if there is none."""
-    config = header.tokenizer_config
-    return config.eos_token_ids[0] if config is not None and config.eos_token_ids else 0
 
 
 @dataclass(frozen=True)

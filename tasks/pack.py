@@ -86,7 +86,7 @@ def _records(
     if tokenizer is None:
         raise InputError(
             f"data set {data.name}: holds text and the model carries no tokenizer; give "
-            "ids instead"
+            "data with a column `ids`, or put the model's tokenizer.json into its file"
         )
     encoder = load_tokenizer(vocab_bytes(tokenizer), "the model")
     if data.kind == "table":
@@ -137,7 +137,7 @@ def _documents(
 
 
 def _prefix(waiting: Sequence[int], sizes: Sequence[int], enough: int) -> list[int]:
-    """The first places whose sizes reach `enough` (a text has no fewer bytes than tokens)."""
+    """The first places whose sizes reach `enough` (tokens are never more)."""
     total = 0
     for count, place in enumerate(waiting, start=1):
         total += sizes[place]
@@ -204,14 +204,14 @@ def take_texts(data: DataSet, most_bytes: int) -> list[str]:
 
 
 def refuse_too_few(windows: Artifact, batch: int) -> None:
-    """InputError unless there are 10 · batch windows, one held out and a training batch."""
+    """InputError unless there are 10 · batch windows, one held out, a full batch."""
     count, held_out = int(windows.numbers["windows"]), int(windows.numbers["held_out"])
     width = windows.manifest.settings["window"]
     if count < HELD_OUT_EVERY * batch or not held_out or count - held_out < batch:
         raise InputError(
             f"data: {count} windows of {width} tokens, {held_out} of them held out; a run "
-            f"with train.batch {batch} needs at least {HELD_OUT_EVERY * batch} and one held "
-            "out: give more data or tokens, or a smaller pack.window or train.batch"
+            f"with train.batch {batch} needs {HELD_OUT_EVERY * batch} and one held out: "
+            "give more data or tokens, or a smaller pack.window or train.batch"
         )
 
 

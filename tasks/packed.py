@@ -13,7 +13,7 @@ TABLE = "windows.arrow"
 
 @dataclass(frozen=True)
 class Windows:
-    """Packed windows in memory: `ids` [W, T], padded on the right; lengths, sets, held out."""
+    """Packed windows: `ids` [W, T], padded on the right; lengths, sets, held out."""
 
     ids: "npt.NDArray[np.uint32]"
     length: "npt.NDArray[np.int64]"
@@ -32,13 +32,13 @@ class Windows:
         return [int(i) for i in np.flatnonzero(~self.is_held_out)]
 
 
-def read_windows(artifact: Artifact, pad_id: int = 0) -> Windows:
-    """The windows `pack_windows` wrote."""
+def read_windows(artifact: Artifact) -> Windows:
+    """The windows `pack_windows` wrote, padded with zeros that no figure ever counts."""
     table = read_table(artifact.path / TABLE)
     rows = table.column("ids").combine_chunks()
     length = np.diff(rows.offsets.to_numpy().astype(np.int64))
     width = int(artifact.manifest.settings["window"])
-    ids = np.full((len(length), width), pad_id, np.uint32)
+    ids = np.zeros((len(length), width), np.uint32)
     ids[np.arange(width)[None, :] < length[:, None]] = rows.values.to_numpy()
     return Windows(
         ids,

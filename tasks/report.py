@@ -75,23 +75,23 @@ class ReportSettings(Settings):
     title: str
     command: str
     config: str
+    stages: tuple[StageRow, ...]
 
 
 @stage("report", version=1)
-def report(
+def report(  # noqa: PLR0913 — a stage's inputs, each with a digest of its own
     out: Path,
     settings: ReportSettings,
     runtime: Runtime,
     *,
     windows: Artifact,
-    rows: Artifact,
     trained: Artifact,
     measures: Mapping[str, Artifact],
     files: Mapping[str, Artifact],
     codecs: Mapping[str, Artifact],
 ) -> Mapping[str, object]:
     """`report.html` and `report.json`."""
-    story = _Parts(windows, rows, trained, measures, files, codecs)
+    story = _Parts(windows, trained, measures, files, codecs)
     told = _tell(settings, story)
     (out / PAGE).write_text(render(told), encoding="utf-8")
     (out / DATA).write_text(report_json(told), encoding="utf-8")
@@ -104,12 +104,12 @@ def write_report(story: HealStory, runtime: Runtime) -> ReportFiles:
         title=Path(story.config.student).stem,
         command=story.command,
         config=yaml.safe_dump(story.config.model_dump(mode="json"), sort_keys=False),
+        stages=_stage_rows(story),
     )
     artifact = report(
         settings,
         runtime,
         windows=story.windows,
-        rows=story.rows,
         trained=story.healed.trained,
         measures=dict(story.measures),
         files={one.codec: one.file for one in story.healed.outputs},
@@ -122,19 +122,10 @@ def write_report(story: HealStory, runtime: Runtime) -> ReportFiles:
 @dataclass(frozen=True)
 class _Parts:
     windows: Artifact
-    rows: Artifact
     trained: Artifact
     measures: Mapping[str, Artifact]
     files: Mapping[str, Artifact]
     codecs: Mapping[str, Artifact]
-
-    @property
-    def all(self) -> list[Artifact]:
-        """Every artifact once, in the order they were made."""
-        listed = [self.windows, self.rows, self.trained]
-        listed += [*self.measures.values(), *self.files.values(), *self.codecs.values()]
-        unique = {(a.stage, a.key): a for a in listed}
-        return sorted(unique.values(), key=lambda a: a.manifest.started)
 
 
 def _tell(settings: ReportSettings, parts: _Parts) -> Report:
@@ -153,7 +144,7 @@ def _tell(settings: ReportSettings, parts: _Parts) -> Report:
         provenance=_provenance(parts),
         command=settings.command,
         config=settings.config,
-        stages=tuple(_stage_row(artifact) for artifact in parts.all),
+        stages=settings.stages,
         machine={"machine": describe(), "python": platform.python_version()},
         run=parts.trained.key,
     )
@@ -219,10 +210,19 @@ def _provenance(parts: _Parts) -> dict[str, Any]:
     return dict(provenance)
 
 
-def _stage_row(artifact: Artifact) -> StageRow:
-    return StageRow(
-        name=artifact.stage,
-        key=artifact.key,
-        state="ran",
-        seconds=artifact.manifest.seconds,
+def _stage_rows(story: HealStory) -> tuple[StageRow, ...]:
+    """Every artifact the report rests on, once, in the order they were made."""
+    listed = [story.windows, story.rows, story.healed.trained, *story.measures.values()]
+    for one in story.healed.outputs:
+        listed += [one.file, one.measure]
+    unique = {artifact.name: artifact for artifact in listed}
+    ordered = sorted(unique.values(), key=lambda artifact: artifact.manifest.started)
+    return tuple(
+        StageRow(
+            name=artifact.stage,
+            key=artifact.key,
+            state="resumed" if artifact.manifest.resumed else "ran",
+            seconds=artifact.manifest.seconds,
+        )
+        for artifact in ordered
     )

@@ -1,10 +1,11 @@
 """rewrite_model: the student with its draft replaced, everything else byte for byte."""
 
+import contextlib
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from cmfio.arch import Mtp
 from cmfio.header import Header
@@ -12,17 +13,21 @@ from cmfio.reader import open_container
 from cmfio.rewrite import rewrite
 from conf.schema import Settings
 from store.artifact import Artifact
-from tasks.drafts import read_draft_tensors
+from tasks.drafts import BEFORE_BLOCK, read_draft_tensors
 from tasks.errors import InputError
 from tasks.model_file import DRAFT_PREFIX, MODEL_NAME, ModelPart
 from tasks.stage import Runtime, stage
 
 
 class RewriteSettings(Settings):
-    """The codec (`keep` or a dtype's name), which tensors, and what provenance says of the heal."""
+    """The codec (`keep` or a dtype's name), what was trained, what provenance says of it.
+
+    Only what was trained is written anew: with `block` enorm, hnorm and eh_proj stay as the
+    student stores them, whatever the codec.
+    """
 
     codec: str
-    tensors: tuple[str, ...] | None = None
+    trained: Literal["block", "all"] = "all"
     provenance: dict[str, Any] | None = None  # JSON, written under `mtp_heal`
 
 
@@ -36,14 +41,14 @@ def rewrite_model(
     draft: Artifact,
 ) -> Mapping[str, object]:
     """`model.cmf`; numbers: bytes of the file and of its `model.mtp.*`."""
-    tensors = read_draft_tensors(draft)
-    chosen = (
-        tensors if settings.tensors is None else {n: tensors[n] for n in settings.tensors}
-    )
+    replace = {
+        name: tensor.numpy()
+        for name, tensor in read_draft_tensors(draft).items()
+        if settings.trained == "all" or not name.startswith(BEFORE_BLOCK)
+    }
     target = out / MODEL_NAME
     said = None if settings.provenance is None else ("mtp_heal", settings.provenance)
     with open_container(student.path) as container:
-        replace = {name: tensor.numpy() for name, tensor in chosen.items()}
         rewrite(
             container,
             target,
@@ -53,33 +58,43 @@ def rewrite_model(
             header=with_draft(container.header),
         )
     with open_container(target) as written:
-        draft_bytes = sum(
-            e.nbytes for n, e in written.entries.items() if n.startswith(DRAFT_PREFIX)
-        )
-        dtypes = sorted(
-            {e.dtype for n, e in written.entries.items() if n.startswith(DRAFT_PREFIX)}
-        )
-    return {"bytes": target.stat().st_size, "draft_bytes": draft_bytes, "dtypes": dtypes}
+        entries = [e for n, e in written.entries.items() if n.startswith(DRAFT_PREFIX)]
+    return {
+        "bytes": target.stat().st_size,
+        "draft_bytes": sum(entry.nbytes for entry in entries),
+        "dtypes": sorted({entry.dtype for entry in entries}),
+    }
 
 
 def with_draft(header: Header) -> Header:
-    """The header of a model with one MTP layer, its head and embedding the trunk's."""
+    """The header of a model with one MTP layer; head and embedding are the trunk's."""
     if header.arch.mtp is not None:
         return header
     return header.replace_arch(mtp=Mtp(num_layers=1, share_lm_head=True, share_embed=True))
 
 
-def refuse_bad_outputs(outputs: Mapping[Path, str], inputs: Mapping[str, Path]) -> None:
-    """Checks, before anything runs, that no output is an input, also through a link."""
-    for path, codec in outputs.items():
+def refuse_bad_outputs(outputs: Sequence[Path], inputs: Mapping[str, Path]) -> None:
+    """InputError, before anything runs, if an output is an input, another, or a folder.
+
+    Also through a link, hard or symbolic, and through `..`.
+    """
+    for place, path in enumerate(outputs):
+        if path.is_dir():
+            raise InputError(f"outputs: {path} is a folder; give the path of a file")
         for role, source in inputs.items():
-            if path.resolve() == source.resolve() or (
-                path.exists() and path.samefile(source)
-            ):
+            if _is_same(path, source):
                 raise InputError(
-                    f"outputs: {path} ({codec}) is the {role} {source}; inputs are never "
+                    f"outputs: {path} is the {role} {source}; inputs are never "
                     "overwritten, choose another path"
                 )
+        if any(_is_same(path, other) for other in outputs[:place]):
+            raise InputError(f"outputs: {path} is named twice; give each file its own path")
+
+
+def _is_same(path: Path, other: Path) -> bool:
+    if path.resolve() == other.resolve():
+        return True
+    return path.exists() and other.exists() and path.samefile(other)
 
 
 def publish(model: Path, target: Path) -> None:
@@ -93,8 +108,9 @@ def publish(model: Path, target: Path) -> None:
             os.fsync(copy.fileno())
         partial.replace(target)
     except OSError as error:
-        partial.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            partial.unlink()
         raise InputError(
-            f"outputs: {target} could not be written ({error.strerror}); the result is kept "
-            f"in the store as {model}"
+            f"outputs: {target} could not be written ({error.strerror}); the result is "
+            f"kept in the store as {model}"
         ) from error

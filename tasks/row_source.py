@@ -11,7 +11,7 @@ from nets.evaluate import Compute
 from nets.source import Batch, Windows
 from tasks.packed import Windows as Packed
 from tasks.stage import Runtime
-from tasks.trunk_pass import TrunkRows
+from tasks.trunk_rows import TrunkRows
 
 ROWS_A_BATCH = 2048
 

@@ -38,15 +38,12 @@ TEXTS = {
     ".go",
     ".html",
 }
-SKIPPED_FOLDERS = {
-    "site-packages",
-    "__pycache__",
-    "test",
-    "tests",
-    "idlelib",
-    "dist-packages",
-}
+# Of the standard library: what isn't it, and what isn't prose or program.
+SKIPPED_FOLDERS = frozenset(
+    {"site-packages", "dist-packages", "__pycache__", "test", "tests", "idlelib"}
+)
 MAX_LINE_BYTES = 1 << 26
+MAX_ID = (1 << 32) - 1
 BATCH_ROWS = 1024
 
 Kind = Literal["ids", "text"]
@@ -54,7 +51,7 @@ Kind = Literal["ids", "text"]
 
 @dataclass(frozen=True)
 class DataSet:
-    """One data set on disk: its files in order, what they hold, the digest of their bytes."""
+    """One data set: its files in order, what they hold, the digest of their bytes."""
 
     name: str
     tokens: int
@@ -82,12 +79,17 @@ def open_set(spec: DataSpec | str, digests: FileDigests) -> DataSet:
     wanted = parse_spec(spec)
     name = wanted.name or Path(wanted.path).name
     kind: Literal["table", "text", "topics"]
-    if wanted.path.startswith("python:"):
-        files, kind = _python_text(wanted.path)
-    else:
-        files = _find_files(wanted.path)
-        kind = "table" if files[0].suffix in TABLES else "text"
-    shas = [digests.sha256(file) for file in files]
+    try:
+        if wanted.path.startswith("python:"):
+            files, kind = _python_text(wanted.path)
+        else:
+            files = _find_files(wanted.path)
+            kind = "table" if files[0].suffix in TABLES else "text"
+        shas = [digests.sha256(file) for file in files]
+    except OSError as error:
+        raise InputError(
+            f"data: {error.filename}: cannot be read: {error.strerror}"
+        ) from error
     return DataSet(
         name, wanted.tokens, tuple(files), kind, digest_of({"kind": kind, "files": shas})
     )
@@ -96,25 +98,27 @@ def open_set(spec: DataSpec | str, digests: FileDigests) -> DataSet:
 def _python_text(path: str) -> tuple[list[Path], Literal["text", "topics"]]:
     stdlib = Path(sysconfig.get_path("stdlib"))
     if path == "python:stdlib":
-        return sorted(_walk(stdlib, {".py"})), "text"
+        return sorted(_walk(stdlib, {".py"}, SKIPPED_FOLDERS)), "text"
     if path == "python:topics":
         return [stdlib / "pydoc_data" / "topics.py"], "topics"
     raise InputError(f"data: {path}: known are python:stdlib and python:topics")
 
 
-def _walk(folder: Path, suffixes: set[str]) -> Iterator[Path]:
+def _walk(
+    folder: Path, suffixes: set[str], skipped: frozenset[str] = frozenset()
+) -> Iterator[Path]:
+    """Files below a folder, hidden and skipped folders left out."""
     for entry in folder.iterdir():
         if entry.is_dir():
-            if entry.name not in SKIPPED_FOLDERS and not entry.name.startswith(
-                (".", "config-")
-            ):
-                yield from _walk(entry, suffixes)
+            if entry.name not in skipped and not entry.name.startswith((".", "config-")):
+                yield from _walk(entry, suffixes, skipped)
         elif entry.suffix in suffixes:
             yield entry
 
 
 def _find_files(path: str) -> list[Path]:
     given = Path(path)
+    _refuse_tdata(given)
     if given.is_dir():
         files = sorted(_walk(given, TABLES | TEXTS))
     elif given.is_file():
@@ -122,7 +126,7 @@ def _find_files(path: str) -> list[Path]:
     else:
         files = sorted(
             Path(match)
-            for match in glob.glob(path, recursive=True)
+            for match in glob.glob(path, recursive=True)  # noqa: PTH207 — Path.glob takes no root
             if Path(match).is_file()
         )
     if not files:
@@ -135,26 +139,26 @@ def _find_files(path: str) -> list[Path]:
             f"data: {path}: {what}; give a .parquet, .arrow, .jsonl or text file, a folder "
             "or a glob"
         )
-    _refuse_unreadable(path, files)
-    return files
-
-
-def _refuse_unreadable(path: str, files: Sequence[Path]) -> None:
     for file in files:
-        if ".tdata" in file.suffixes:
-            raise InputError(
-                f"data: {file}: .tdata is not read, its layout was never published; write a "
-                "Parquet file with a list column `ids` (token ids) and, if you hold data out "
-                "yourself, a column `split` whose training rows say `train`"
-            )
+        _refuse_tdata(file)
     if len({file.suffix in TABLES for file in files}) > 1:
         raise InputError(
             f"data: {path}: mixes tables and text files; make them two data sets"
         )
+    return files
+
+
+def _refuse_tdata(path: Path) -> None:
+    if ".tdata" in path.suffixes:
+        raise InputError(
+            f"data: {path}: .tdata is not read, its layout was never published; write a "
+            "Parquet file with a list column `ids` (token ids) and, if you hold data out "
+            "yourself, a column `split` whose training rows say `train`"
+        )
 
 
 def weigh(data: DataSet) -> list[int]:
-    """Each record's size in file order: token ids of a table's `ids`, else bytes of text."""
+    """Each record's size, in file order: ids of a table's `ids`, else bytes of text."""
     if data.kind == "topics":
         return [len(text) for text in _topics()]
     if data.kind == "text":
@@ -195,7 +199,7 @@ def _checked(row: dict[str, object], column: Kind, data: DataSet) -> str | list[
     if (
         column == "ids"
         and isinstance(value, list)
-        and all(type(i) is int and i >= 0 for i in value)
+        and all(type(i) is int and 0 <= i <= MAX_ID for i in value)
     ):
         return value
     what = "a string" if column == "text" else "a list of token ids"
@@ -208,6 +212,8 @@ def kind_of(data: DataSet) -> Kind:
     """Whether a set holds token ids or text to be tokenised."""
     if data.kind != "table":
         return "text"
+    if not any(file.stat().st_size for file in data.files):
+        raise InputError(f"data set {data.name}: is empty; give files that hold records")
     columns = set(_columns(data.files[0]))
     for kind in ("ids", "text"):
         if kind in columns:

@@ -1,6 +1,6 @@
-"""train_draft: a draft trained on its trunk's rows; resumable, the best kept (healing.md §8)."""
+"""train_draft: a draft trained on its trunk's rows; resumable (healing.md §8)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +10,10 @@ from conf.schema import TrainSettings
 from store.artifact import Artifact
 from store.tables import write_table
 from tasks.drafts import DraftSource, load_draft, write_draft_tensors
-from tasks.model_file import ModelFile, ModelPart
+from tasks.model_file import ModelPart
 from tasks.packed import read_windows
 from tasks.stage import Runtime, stage
-from tasks.trunk_pass import read_rows
+from tasks.trunk_rows import read_rows
 
 if TYPE_CHECKING:
     from nets.fit_state import EvalRecord, StepRecord
@@ -83,7 +83,7 @@ def _eval_line(record: "EvalRecord") -> str:
 
 
 def _log_table(result: "FitResult") -> pa.Table:
-    """A row a step, 0 first: loss, lr and norm; KL and drafts held where it was evaluated."""
+    """A row a step, 0 first: loss, lr, norm; KL and drafts held where evaluated."""
     steps = {step.step: step for step in result.steps}
     evaluations = {evaluation.step: evaluation for evaluation in result.evaluations}
     rows = []
@@ -118,34 +118,10 @@ def _numbers(result: "FitResult") -> dict[str, object]:
     }
 
 
-def heal_provenance(
-    settings: TrainSettings, windows: Artifact, trained: Artifact, student: ModelFile
-) -> dict[str, Any]:
-    """What a healed file says of its heal (healing.md §9): names, digests, never paths."""
-    packed, numbers = windows.numbers, trained.numbers
-    names: Sequence[str] = windows.manifest.settings["names"]
-    return {
-        "data": list(names),
-        "data_digest": windows.content_digest,
-        "tokens": packed["tokens"],
-        "windows": packed["windows"],
-        "window": windows.manifest.settings["window"],
-        "split": windows.manifest.settings["split"],
-        "chain": settings.depth,
-        "layout": "exact",
-        "loss": "tail_kl",
-        "wiring": {"hidden": "raw", "chain": "raw"},
-        "trainable": settings.trainable,
-        "select_by": settings.select_by,
-        "lr": settings.lr,
-        "seed": settings.seed,
-        **{k: numbers[k] for k in PROVENANCE_NUMBERS},
-        "init": trained.manifest.inputs.get("init"),
-        "trunk": student.trunk.content_digest,
-    }
-
-
-PROVENANCE_NUMBERS = (
+PACKED_SETTINGS = ("window", "split")
+PACKED_NUMBERS = ("tokens", "windows")
+TRAIN_SETTINGS = ("trainable", "select_by", "lr", "seed")
+TRAIN_NUMBERS = (
     "steps",
     "best_step",
     "heldout_kl_start",
@@ -153,3 +129,34 @@ PROVENANCE_NUMBERS = (
     "heldout_hold_start",
     "heldout_hold_best",
 )
+
+
+def heal_provenance(
+    trained: Artifact, windows: Artifact, rows: Artifact, init: ModelPart | None
+) -> dict[str, Any]:
+    """What a healed file says of its heal (healing.md §9): names, digests, no folders.
+
+    `stride` and `hard` are the reference's words for what this layout and loss don't have.
+    """
+    packed, training = windows.manifest, trained.manifest
+    sets = zip(packed.settings["names"], packed.inputs["sets"], strict=True)
+    return {
+        "data": [{"name": name, "sha256": sha256} for name, sha256 in sets],
+        **{name: packed.numbers[name] for name in PACKED_NUMBERS},
+        **{name: packed.settings[name] for name in PACKED_SETTINGS},
+        "chain": training.settings["depth"],
+        "layout": "exact",
+        "stride": None,
+        "wiring": {"hidden": "raw", "chain": "raw"},
+        "loss": "tail_kl",
+        "hard": 0.0,
+        "topk": rows.manifest.settings["topk"],
+        **{name: training.settings[name] for name in TRAIN_SETTINGS},
+        **{name: training.numbers[name] for name in TRAIN_NUMBERS},
+        "init": None if init is None else _named(init),
+        "trunk": training.inputs["trunk"],
+    }
+
+
+def _named(part: ModelPart) -> dict[str, str]:
+    return {"name": part.path.name, "sha256": part.content_digest}

@@ -5,8 +5,8 @@ what the trunk reads (trunk, ids, K, compute type), never a set's name or what i
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -15,9 +15,10 @@ import numpy.typing as npt
 
 from cmfio.reader import open_container
 from conf.schema import Settings
-from store.arrays import Dtype, WindowArray, create_array, open_array
+from store.arrays import Dtype, WindowArray, create_array
 from store.artifact import Artifact
 from store.keys import digest_of
+from tasks.errors import InputError
 from tasks.model_file import ModelPart, torch_dtype, weights_of
 from tasks.packed import Windows, read_windows
 from tasks.progress import Bar
@@ -112,7 +113,7 @@ def trunk_shard(
     trunk: ResidentTrunk,
     shard: WindowShard,
 ) -> Mapping[str, object]:
-    """A shard's `hidden` [n, T, H], `topk_id`, `topk_p` [n, T, K] and `logsumexp` [n, T]."""
+    """`hidden` [n, T, H], `topk_id` and `topk_p` [n, T, K], `logsumexp` [n, T]."""
     model = trunk.model(settings, runtime)
     arrays = _create(out, settings, len(shard.length), model)
     for start in range(0, len(shard.length), _batch(settings)):
@@ -143,8 +144,12 @@ def run_trunk(
     runtime: Runtime,
     label: str = "",
 ) -> Artifact:
-    """The trunk pass over all windows: each shard cached by itself, the missing ones run."""
+    """The trunk pass over all windows: each shard is cached, the missing ones run.
+
+    InputError for a token id that the trunk has no embedding for.
+    """
     packed = read_windows(windows)
+    _refuse_foreign_ids(packed, trunk)
     total = int(packed.length.sum())
     shards, done = [], 0
     with runtime.progress.task(
@@ -163,6 +168,19 @@ def run_trunk(
     return join_shards(joined, runtime, shards=shards, label=label)
 
 
+def _refuse_foreign_ids(packed: Windows, trunk: ModelPart) -> None:
+    with open_container(trunk.path) as container:
+        vocab = container.header.arch.vocab_size
+    foreign = np.argwhere(packed.ids >= vocab)
+    if len(foreign):
+        window, place = (int(i) for i in foreign[0])
+        raise InputError(
+            f"data set {packed.names[packed.set_index[window]]}: holds the token id "
+            f"{packed.ids[window, place]:,}, {trunk.path} has ids below {vocab:,}; the "
+            "data was tokenised for another model, give text or this one's ids"
+        )
+
+
 def _cut(windows: Windows, shard_windows: int) -> Iterator[WindowShard]:
     for start in range(0, len(windows.length), shard_windows):
         part = slice(start, start + shard_windows)
@@ -178,14 +196,21 @@ def _create(
 ) -> dict[str, WindowArray]:
     rows = (count, settings.window)
     width = int(model.shared.embed_VH.shape[1])
-    kept = min(settings.topk, int(model.shared.head_VH.shape[0]))
+    kept = _kept(settings, model)
     hidden: Dtype = "u2" if settings.dtype == "bf16" else "f4"
+    # A chunk is what one call of the trunk writes: one window, or several short ones.
+    create = partial(create_array, out, windows_per_chunk=_batch(settings))
     return {
-        "hidden": create_array(out, "hidden", (*rows, width), hidden, "raw"),
-        "topk_id": create_array(out, "topk_id", (*rows, kept), "u4", "packed"),
-        "topk_p": create_array(out, "topk_p", (*rows, kept), "f4", "packed"),
-        "logsumexp": create_array(out, "logsumexp", rows, "f4", "packed"),
+        "hidden": create("hidden", (*rows, width), hidden, "raw"),
+        "topk_id": create("topk_id", (*rows, kept), "u4", "packed"),
+        "topk_p": create("topk_p", (*rows, kept), "f4", "packed"),
+        "logsumexp": create("logsumexp", rows, "f4", "packed"),
     }
+
+
+def _kept(settings: ShardSettings, model: "Trunk") -> int:
+    """K, no more than the vocabulary has."""
+    return min(settings.topk, int(model.shared.head_VH.shape[0]))
 
 
 def _forward(
@@ -205,7 +230,7 @@ def _forward(
         hidden = model.hidden(ids)
         normed = model.shared.final_norm(hidden).flatten(0, 1)
         top = topk_rows(
-            normed, model.shared.head_VH, settings.topk, runtime.head_budget_bytes
+            normed, model.shared.head_VH, _kept(settings, model), runtime.head_budget_bytes
         )
     shape = ids.shape
     live = np.arange(shape[1])[None, :] < shard.length[part][:, None]
@@ -229,35 +254,3 @@ def _storable(hidden: "torch.Tensor") -> npt.NDArray[np.generic]:
     bits = kept.view(torch.uint16) if kept.dtype == torch.bfloat16 else kept
     array: npt.NDArray[np.generic] = bits.numpy()
     return array
-
-
-@dataclass(frozen=True)
-class TrunkRows:
-    """The arrays of a whole pass, window by window, wherever their shards lie."""
-
-    shards: tuple[Path, ...]
-    shard_windows: int
-    is_bf16: bool
-    _opened: dict[tuple[int, str], WindowArray] = field(default_factory=dict, repr=False)
-
-    def read(self, name: str, window: int) -> npt.NDArray[np.generic]:
-        """One window's [T, …] of an array; ArtifactDamaged if its checksum fails."""
-        shard, place = divmod(window, self.shard_windows)
-        if (shard, name) not in self._opened:
-            self._opened[shard, name] = open_array(self.shards[shard], name)
-        rows: npt.NDArray[np.generic] = self._opened[shard, name][place]
-        return rows
-
-    def hidden(self, window: int) -> "torch.Tensor":
-        """One window's raw hidden rows [T, H], bf16 or f32 as the pass made them."""
-        import torch
-
-        rows = torch.from_numpy(self.read("hidden", window))
-        return rows.view(torch.bfloat16) if self.is_bf16 else rows
-
-
-def read_rows(artifact: Artifact, runtime: Runtime) -> TrunkRows:
-    """The rows of a joined pass."""
-    settings = artifact.manifest.settings
-    shards = tuple(part.path for part in runtime.store.parts(artifact))
-    return TrunkRows(shards, int(settings["shard_windows"]), settings["dtype"] == "bf16")

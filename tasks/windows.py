@@ -73,9 +73,9 @@ def cut_windows(sets: Sequence[Sequence[tuple[int, ...]]], cut: Cut) -> list[Win
     """All windows of all sets, in the order given; `sets` holds each set's capped records.
 
     `windows`: index mod 10 = 9 over all windows is held out, the reference's rule.
-    `records`: the tenth, twentieth … record of each set is, and a repeated record goes where
-    its first copy went, so no held-out text is trained on; a set's held-out windows follow
-    its training ones.
+    `records`: each set's tenth, twentieth … record is, and a repeated record goes where its
+    first copy went, so no held-out text is trained on; a set's held-out windows follow its
+    training ones.
     """
     if cut.split == "windows":
         windows = [
@@ -101,7 +101,7 @@ def cut_windows(sets: Sequence[Sequence[tuple[int, ...]]], cut: Cut) -> list[Win
 def cut_text(
     ids: Sequence[int], text: str, ends: Sequence[int], limit: int
 ) -> Iterator[list[int]]:
-    """A text's ids in records of up to `limit`, cut at blank lines, else line ends, else inside.
+    """A text's ids in records of at most `limit`, cut at blank lines, else line ends.
 
     `ends[i]` is the place in `text` behind token i, as the tokenizer says.
     """
@@ -115,7 +115,7 @@ def cut_text(
 
 
 def _last_break(text: str, ends: Sequence[int], start: int, limit: int) -> int:
-    """The last token border in (start, limit] behind a blank line, else behind a line's end."""
+    """The last token border in (start, limit] behind a blank line, else behind a line."""
     at_line = 0
     for stop in range(limit, start, -1):
         head = text[max(0, ends[stop - 1] - 2) : ends[stop - 1]]

@@ -1,14 +1,17 @@
-"""Tiny random models for tests: header record, directory, reader of their tensors."""
+"""Tiny random models for tests: header record, directory, reader of their tensors, file."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from cmfio.header import Arch, Mtp
+from cmfio.header import Arch, Header, Mtp
+from cmfio.rewrite import encode_tensor
+from cmfio.writer import write_container
 
 Widths = tuple[int, int, int]  # query heads, key/value heads, FFN neurons
 
@@ -58,6 +61,30 @@ def model_of(arch: Arch, tensors: Mapping[str, Tensor]) -> TinyModel:
     """A model of these tensors."""
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     return TinyModel(arch, shapes, tensors.__getitem__)
+
+
+def write_model(
+    path: Path, model: TinyModel, *, vocab: bytes | None = None, dtype: str = "f16"
+) -> Path:
+    """A real `.cmf` of the model, every tensor in one dtype."""
+    header = Header(format="cmf", version=2, arch=model.arch, quant_type=dtype.upper())
+    payloads = [
+        encode_tensor(name, tensor.float().numpy(), dtype)
+        for name, tensor in model.tensors.items()
+    ]
+    write_container(path, header, payloads, vocab=vocab)
+    return path
+
+
+def byte_tokenizer() -> bytes:
+    """A `tokenizer.json` with a token a byte, ids 0 to 255, and no merges."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE({letter: i for i, letter in enumerate(alphabet)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer.to_str().encode()
 
 
 def _tiny(spec: TinySpec, family: Mapping[str, Any]) -> TinyModel:

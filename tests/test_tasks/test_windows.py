@@ -3,20 +3,7 @@ from collections.abc import Sequence
 import pytest
 
 from tasks.windows import Cut, cut_text, cut_windows, pack, shuffled, take_records
-
-MASK = (1 << 64) - 1
-
-
-def reference_order(count: int) -> list[int]:
-    """healing.md §4, step 2, written out."""
-    order, r = list(range(count)), 0x9E3779B97F4A7C15
-    for i in range(count - 1, 0, -1):
-        r = (r ^ (r << 13)) & MASK
-        r = r ^ (r >> 7)
-        r = (r ^ (r << 17)) & MASK
-        j = r % (i + 1)
-        order[i], order[j] = order[j], order[i]
-    return order
+from tests.oracles.order import MASK, reference_order
 
 
 def test_order_is_the_references() -> None:

@@ -1,0 +1,162 @@
+"""pack_windows from files: the order, the cap, texts cut into records."""
+
+import random
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from tokenizers import Tokenizer
+
+from store.artifact import Artifact
+from store.store import Store
+from store.tables import read_table
+from tasks.errors import InputError
+from tasks.model_file import open_model
+from tasks.pack import PackSettings, pack_windows
+from tasks.packed import TABLE
+from tasks.sources import DataSet, open_set
+from tasks.stage import Runtime
+from tests.builders import byte_tokenizer, write_model
+from tests.oracles.order import reference_order
+from tests.small_heal import small_model, write_records
+
+WINDOW, LIMIT = 32, 128
+
+
+@pytest.fixture
+def runtime(tmp_path: Path) -> Runtime:
+    return Runtime(store=Store(tmp_path / "store"))
+
+
+def packed(
+    runtime: Runtime,
+    folder: Path,
+    specs: Sequence[str],
+    split: Literal["records", "windows"] = "windows",
+) -> Artifact:
+    """The specs packed for a model whose tokens are bytes."""
+    model = write_model(folder / "model.cmf", small_model(), vocab=byte_tokenizer())
+    sets: list[DataSet] = [open_set(spec, runtime.store.digests) for spec in specs]
+    settings = PackSettings(
+        window=WINDOW,
+        depth=3,
+        split=split,
+        names=tuple(data.name for data in sets),
+        tokens=tuple(data.tokens for data in sets),
+    )
+    tokenizer = open_model(model, runtime).vocab
+    return pack_windows(settings, runtime, sets=sets, tokenizer=tokenizer)
+
+
+def rows(artifact: Artifact) -> list[dict[str, Any]]:
+    listed: list[dict[str, Any]] = read_table(artifact.path / TABLE).to_pylist()
+    return listed
+
+
+def texts(artifact: Artifact) -> list[str]:
+    """The records in the windows, spelled again; the last is cut where the windows end."""
+    stream: list[int] = []
+    starts: list[int] = []
+    for row in rows(artifact):
+        starts += [len(stream) + start for start in row["record_starts"]]
+        stream += row["ids"]
+    spell = Tokenizer.from_str(byte_tokenizer().decode()).decode
+    return [spell(stream[a:b]) for a, b in pairwise([*starts, len(stream)])]
+
+
+def cut_at_blank_lines(text: str, limit: int) -> list[str]:
+    """In plain words: as much as fits up to a blank line, else a line's end, else all."""
+    pieces = []
+    while len(text) > limit:
+        stop = text.rfind("\n\n", 0, limit) + 2
+        if stop == 1:
+            stop = text.rfind("\n", 0, limit) + 1
+        stop = stop or limit
+        pieces.append(text[:stop])
+        text = text[stop:]
+    return [*pieces, text] if text else pieces
+
+
+def prose(seed: int, paragraphs: int) -> str:
+    """Lines and blank lines at random, of letters and digits: a token a character."""
+    draw = random.Random(seed)
+    words = [
+        "".join(draw.choices("abcdefgh0123", k=draw.randint(1, 12))) for _ in range(90)
+    ]
+    lines = (
+        " ".join(draw.choices(words, k=draw.randint(1, 14))) for _ in range(paragraphs)
+    )
+    return "".join(line + draw.choice(["\n", "\n\n", "\n"]) for line in lines)
+
+
+def test_a_long_text_is_cut_into_records_at_blank_lines(
+    runtime: Runtime, tmp_path: Path
+) -> None:
+    text = prose(1, 60)
+    (tmp_path / "prose.txt").write_text(text)
+    found = texts(packed(runtime, tmp_path, [f"{tmp_path}/prose.txt"]))
+    pieces = cut_at_blank_lines(text, LIMIT)
+    assert len(pieces) > 15
+    wanted = [pieces[place] for place in reference_order(len(pieces))]
+    # The windows end a few tokens before the text does.
+    assert found[:-1] == wanted[: len(found) - 1]
+    assert wanted[len(found) - 1].startswith(found[-1])
+    assert len("".join(wanted)) - len("".join(found)) < WINDOW
+
+
+def test_every_file_of_a_folder_is_cut_by_itself(runtime: Runtime, tmp_path: Path) -> None:
+    folder = tmp_path / "prose"
+    folder.mkdir()
+    written = [prose(seed, 25) for seed in range(5)]
+    for number, text in enumerate(written):
+        (folder / f"{number}.md").write_text(text)
+    found = texts(packed(runtime, tmp_path, [str(folder)]))
+    pieces = {piece for text in written for piece in cut_at_blank_lines(text, LIMIT)}
+    assert set(found[:-1]) <= pieces
+    assert len(set(found)) >= len(pieces) - 1
+
+
+def test_a_cap_takes_the_first_records_in_the_references_order(
+    runtime: Runtime, tmp_path: Path
+) -> None:
+    path = write_records(tmp_path / "own.jsonl", [[i] * WINDOW for i in range(12)])
+    artifact = packed(runtime, tmp_path, [f"{path}@{7 * WINDOW + 20}"])
+    order = reference_order(12)
+    windows = [row["ids"] for row in rows(artifact)]
+    assert windows == [[i] * WINDOW for i in order[:7]] + [[order[7]] * 20]
+    assert artifact.numbers["tokens"] == 7 * WINDOW + 20
+
+
+def test_a_tail_of_fewer_than_16_and_c_tokens_is_left_out(
+    runtime: Runtime, tmp_path: Path
+) -> None:
+    path = write_records(tmp_path / "own.jsonl", [[i] * WINDOW for i in range(12)])
+    artifact = packed(runtime, tmp_path, [f"{path}@{7 * WINDOW + 18}"])
+    assert artifact.numbers["tokens"] == 7 * WINDOW
+
+
+def test_numbers_tell_each_set(runtime: Runtime, tmp_path: Path) -> None:
+    one = write_records(tmp_path / "one.jsonl", [[i] * WINDOW for i in range(10)])
+    two = write_records(tmp_path / "two.jsonl", [[50 + i] * WINDOW for i in range(20)])
+    artifact = packed(runtime, tmp_path, [str(one), str(two)], "records")
+    assert artifact.numbers["sets"] == [
+        {"name": "one.jsonl", "windows": 10, "held_out": 1, "tokens": 320},
+        {"name": "two.jsonl", "windows": 20, "held_out": 2, "tokens": 640},
+    ]
+    held_out = [row["ids"][0] for row in rows(artifact) if row["held_out"]]
+    second = reference_order(20)
+    assert held_out == [reference_order(10)[9], 50 + second[9], 50 + second[19]]
+
+
+def test_a_set_without_training_records_says_so(runtime: Runtime, tmp_path: Path) -> None:
+    (tmp_path / "own.jsonl").write_text('{"ids": [1, 2], "split": "valid"}\n' * 20)
+    with pytest.raises(InputError, match="column `split` says `train` somewhere"):
+        packed(runtime, tmp_path, [f"{tmp_path}/own.jsonl"])
+
+
+def test_too_short_for_one_window(runtime: Runtime, tmp_path: Path) -> None:
+    path = write_records(tmp_path / "own.jsonl", [[1]] * 12)
+    with pytest.raises(InputError, match="too short for a single window of 32 tokens"):
+        packed(runtime, tmp_path, [str(path)])

@@ -1,0 +1,106 @@
+"""The rows a pass stores, against a plain forward of the same windows."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from store.artifact import Artifact
+from store.store import Store
+from tasks.model_file import open_model
+from tasks.pack import PackSettings, pack_windows
+from tasks.packed import Windows, read_windows
+from tasks.sources import open_set
+from tasks.stage import Runtime
+from tasks.trunk_pass import ShardSettings, run_trunk
+from tasks.trunk_rows import TrunkRows, read_rows
+from tests.oracles.trunk import Plain, logits, raw_rows
+from tests.small_heal import WINDOW, Ground
+
+PLAIN = Plain(layers=2, head_dim=8, eps=1e-6, theta=1e6)
+SHARD_WINDOWS = 3
+TOKENS = 7 * WINDOW + 20  # seven windows and a short one
+
+
+@pytest.fixture
+def runtime(tmp_path: Path) -> Runtime:
+    return Runtime(store=Store(tmp_path / "store"))
+
+
+def windows_of(finished: Ground, runtime: Runtime) -> Artifact:
+    data = open_set(f"{finished.data}@{TOKENS}", runtime.store.digests)
+    settings = PackSettings(
+        window=WINDOW, depth=2, split="windows", names=("own",), tokens=(TOKENS,)
+    )
+    return pack_windows(settings, runtime, sets=[data], tokenizer=None)
+
+
+def passed(
+    finished: Ground, runtime: Runtime, settings: ShardSettings
+) -> tuple[Windows, TrunkRows]:
+    windows = windows_of(finished, runtime)
+    trunk = open_model(finished.student, runtime).trunk
+    rows = run_trunk(trunk, windows, settings, SHARD_WINDOWS, runtime)
+    return read_windows(windows), read_rows(rows, runtime)
+
+
+def f64(finished: Ground) -> dict[str, NDArray[np.float64]]:
+    """The model's tensors as the file rounds them."""
+    tensors = finished.model.tensors.items()
+    return {name: tensor.half().double().numpy() for name, tensor in tensors}
+
+
+def is_close(found: NDArray[np.generic], wanted: NDArray[np.float64]) -> bool:
+    """f32 against f64: values near 1, two layers deep, lose a few hundred ulps (2**-23)."""
+    return np.allclose(found.astype(np.float64), wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("window", [0, 4, 7])  # first and second shard, the short one
+def test_rows_are_the_plain_forwards(
+    finished: Ground, runtime: Runtime, window: int
+) -> None:
+    settings = ShardSettings(topk=8, dtype="f32", window=WINDOW)
+    packed, rows = passed(finished, runtime, settings)
+    length = int(packed.length[window])
+    ids = [int(i) for i in packed.ids[window, :length]]
+    raw = raw_rows(ids, f64(finished), PLAIN)
+    z = logits(raw, f64(finished), PLAIN)
+    assert is_close(rows.read("hidden", window)[:length], raw)
+    logsumexp = np.log(np.exp(z).sum(-1))
+    assert is_close(rows.read("logsumexp", window)[:length], logsumexp)
+    best = np.sort(np.exp(z - logsumexp[:, None]))[:, ::-1][:, :8]
+    assert is_close(rows.read("topk_p", window)[:length], best)
+    top_id = rows.read("topk_id", window)[:length].astype(np.int64)
+    # The ids name tokens with those probabilities, in that order (ties may swap).
+    log_p = np.take_along_axis(z, top_id, 1) - logsumexp[:, None]
+    assert is_close(log_p, np.log(best))
+    for name in ("hidden", "logsumexp", "topk_p", "topk_id"):
+        assert not rows.read(name, window)[length:].any()
+
+
+def test_bf16_rows_are_stored_bit_for_bit(finished: Ground, runtime: Runtime) -> None:
+    exact = ShardSettings(topk=8, dtype="f32", window=WINDOW)
+    _, f32_rows = passed(finished, runtime, exact)
+    coarse = exact.model_copy(update={"dtype": "bf16"})
+    _, rows = passed(finished, runtime, coarse)
+    bits = rows.read("hidden", 2)
+    assert bits.dtype == np.uint16
+    hidden = rows.hidden(2)
+    assert hidden.dtype == torch.bfloat16
+    widened = (bits.astype(np.uint32) << 16).view(np.float32)
+    assert np.array_equal(hidden.float().numpy(), widened)
+    # 8 bits of mantissa through two layers.
+    reference = f32_rows.read("hidden", 2).astype(np.float32)
+    assert np.abs(widened - reference).max() < 0.1 * np.abs(reference).max()
+
+
+def test_more_kept_tokens_than_the_vocabulary_has(
+    finished: Ground, runtime: Runtime
+) -> None:
+    settings = ShardSettings(topk=1000, dtype="f32", window=WINDOW)
+    _, rows = passed(finished, runtime, settings)
+    top_p = rows.read("topk_p", 1)
+    assert top_p.shape == (WINDOW, 300)
+    assert np.allclose(top_p.sum(-1), 1, atol=1e-5)

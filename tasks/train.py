@@ -120,7 +120,7 @@ def _numbers(result: "FitResult") -> dict[str, object]:
 
 PACKED_SETTINGS = ("window", "split")
 PACKED_NUMBERS = ("tokens", "windows")
-TRAIN_SETTINGS = ("trainable", "select_by", "lr", "seed")
+TRAIN_SETTINGS = ("trainable", "select_by", "anchors", "lr", "seed")
 TRAIN_NUMBERS = (
     "steps",
     "best_step",

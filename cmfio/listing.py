@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from cmfio.codecs.words import WORDS
 from cmfio.errors import CmfError
 from cmfio.header import dump_header
 from cmfio.identity import DRAFT_PREFIX
@@ -84,7 +85,7 @@ def summarise(container: Container) -> Summary:
 
 
 def part_bytes(container: Container, part: str, *, raw: bool = False) -> bytes:
-    """The header, a section, or a tensor (as .npy of f32, or `raw` as stored)."""
+    """The header, a section, or a tensor (as .npy of f32 or whole numbers, or `raw`)."""
     if part == "header":
         return dump_header(container.header)
     if part in SECTIONS:
@@ -95,5 +96,6 @@ def part_bytes(container: Container, part: str, *, raw: bool = False) -> bytes:
     if raw:
         return bytes(container.payload(part))
     file = io.BytesIO()
-    np.save(file, container.tensor(part))
+    is_whole = container.entry(part).dtype in WORDS
+    np.save(file, container.words(part) if is_whole else container.tensor(part))
     return file.getvalue()

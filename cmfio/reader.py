@@ -11,17 +11,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cmfio.directory import by_name, check_entries, parse_directory
 from cmfio.envelope import SIZE, Envelope, check_features, parse_envelope
-from cmfio.errors import BoundsError, CmfIoError, FileNotFound, MissingTensor, ParseError
+from cmfio.errors import (
+    BoundsError,
+    CmfIoError,
+    FileNotFound,
+    MissingTensor,
+    ParseError,
+    UnknownCodec,
+)
 from cmfio.header import Header, TensorEntry, parse_header
 from cmfio.rules import check_arch, check_knowledge, check_prism_targets
 from cmfio.sections import check_index, check_masks
+
+if TYPE_CHECKING:
+    from cmfio.codecs.words import Unsigned
 
 TRAILING = ("masks", "vocab", "index")
 
@@ -97,13 +107,30 @@ class Container:
         data = self.files[entry.shard].section("data")
         return data[entry.offset : entry.offset + entry.nbytes]
 
-    def tensor(self, name: str) -> NDArray[np.float32]:
-        """The values of a tensor, f32, a copy; UnknownCodec if its dtype can't be."""
+    def tensor(
+        self, name: str, out: NDArray[np.float32] | None = None
+    ) -> NDArray[np.float32]:
+        """The values of a tensor, f32, in `out` or a new array.
+
+        UnknownCodec if its dtype holds none; BoundsError if its payload contradicts itself.
+        """
         from cmfio.codecs.registry import decode_payload
 
         entry = self.entry(name)
         where = f"{self.path}: tensor {name!r}"
-        return decode_payload(self.payload(name), entry.dtype, entry.shape, where)
+        return decode_payload(self.payload(name), entry.dtype, entry.shape, where, out)
+
+    def words(self, name: str) -> "Unsigned":
+        """The whole numbers of a u8, u32 or u64 tensor, a copy; else UnknownCodec."""
+        from cmfio.codecs.words import WORDS
+
+        entry = self.entry(name)
+        if entry.dtype not in WORDS:
+            raise UnknownCodec(
+                f"{self.path}: tensor {name!r} is stored as {entry.dtype}, not as whole "
+                f"numbers ({', '.join(WORDS)})"
+            )
+        return WORDS[entry.dtype].decode(self.payload(name), entry.shape)
 
     def close(self) -> None:
         """Let all files go."""

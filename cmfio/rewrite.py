@@ -4,20 +4,18 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cmfio.atomic import refuse_same
-from cmfio.codecs.base import F32, Codec, payload_size
+from cmfio.codecs.base import F32, Codec
 from cmfio.codecs.registry import CODECS, codec_named
 from cmfio.dtypes import Shape
 from cmfio.errors import NotEncodable, UnknownCodec, UnsupportedFeature
-from cmfio.header import Header, TensorEntry
+from cmfio.hash64 import Bytes
+from cmfio.header import Arch, Header
 from cmfio.json_text import Json
-from cmfio.policy import stored_dtype
+from cmfio.policy import KEEP, Request, parse_request, stored_codec
 from cmfio.reader import Container
 from cmfio.writer import Payload, write_container
-
-KEEP = "keep"
 
 
 def rewrite(
@@ -31,27 +29,25 @@ def rewrite(
 ) -> None:
     """Write `out`: the tensors of `source`, `replace`'s in their place, new ones behind.
 
-    `keep` stores a replaced tensor in the dtype its entry has (a new one as f16); a codec's
-    name applies to replaced matrices, 1-D tensors keep theirs. Shapes may differ.
-    `header` stands in for the source's own. One file comes out, whatever the shards were.
+    `keep` stores a replaced tensor in the dtype its entry has (a new one as f16). Any other
+    word that `parse_request` knows is for replaced matrices; 1-D tensors keep their dtype.
+    Shapes may differ. `header` stands in for the source's own. One file comes out, whatever
+    the shards were.
 
     SameFile if `out` is the source; NotEncodable or UnknownCodec before anything is
     written; UnsupportedFeature for a sealed genome; DamagedTensor for a damaged copy.
     """
     refuse_same(out, (file.path for file in source.files))
     _refuse_genome(source)
-    if codec != KEEP:
-        codec_named(codec)
-    payloads = [_payload(source, name, replace.get(name), codec) for name in source.entries]
-    added = (name for name in replace if name not in source.entries)
-    payloads += [
-        encode_tensor(
-            name, replace[name], _dtype(source, name, None, replace[name].shape, codec)
-        )
-        for name in added
-    ]
     cleared = {"shard": None, "segments": ()}
     head = (header or source.header).model_copy(update=cleared)
+    request = parse_request(codec)
+    payloads = [
+        _replaced(source, name, replace[name], request, head.arch)
+        if name in replace
+        else copy_tensor(source, name)
+        for name in dict.fromkeys([*source.entries, *replace])
+    ]
     if provenance is not None:
         head = head.with_provenance(*provenance)
     write_container(
@@ -59,31 +55,37 @@ def rewrite(
     )
 
 
-def encode_tensor(name: str, values: F32, dtype: str) -> Payload:
-    """`values`, f32, to be stored as `dtype`; NotEncodable names tensor and index.
+def encode_tensor(name: str, values: F32, codec: str) -> Payload:
+    """`values`, f32, to be stored by `codec`; NotEncodable names tensor and index.
 
-    They are checked now and encoded when the file is written: don't change them between.
+    They are checked now and encoded when the file is written (don't change them between),
+    or at once where their size decides the payload's.
     """
-    _check_values(name, values, _codec_for(name, values.shape, dtype))
-    return encode_later(name, values.shape, dtype, lambda: values)
+    _check_values(name, values, _codec_for(name, values.shape, codec))
+    return encode_later(name, values.shape, codec, lambda: values)
 
 
-def encode_later(name: str, shape: Shape, dtype: str, make: Callable[[], F32]) -> Payload:
-    """Like `encode_tensor` for values that `make` gives when the file is written."""
-    codec = _codec_for(name, shape, dtype)
+def encode_later(name: str, shape: Shape, codec: str, make: Callable[[], F32]) -> Payload:
+    """Like `encode_tensor` for values that `make` gives when the file is written.
 
-    def encoded() -> bytes:
-        values = np.ascontiguousarray(make(), np.float32)
+    At once, too, if the codec's size depends on them: vbit, vbit_ro and q1s.
+    """
+    chosen = _codec_for(name, shape, codec)
+
+    def encoded() -> Bytes:
+        values = np.asarray(make(), np.float32, order="C")
         if values.shape != shape:
             raise NotEncodable(
                 f"tensor {name!r}: shape {values.shape} came, {shape} announced"
             )
-        _check_values(name, values, codec)
-        # Underflow and the like are the codec's business, decided by the format.
-        with np.errstate(all="ignore"):
-            return codec.encode(values)
+        _check_values(name, values, chosen)
+        return chosen.encode(values)
 
-    return Payload(name, dtype, shape, encoded, payload_size(codec, shape))
+    nbytes = chosen.nbytes(shape)
+    if nbytes is None:
+        data = encoded()
+        return Payload(name, chosen.dtype, shape, data, len(data))
+    return Payload(name, chosen.dtype, shape, encoded, nbytes)
 
 
 def copy_tensor(source: Container, name: str, new_name: str | None = None) -> Payload:
@@ -99,26 +101,19 @@ def copy_tensor(source: Container, name: str, new_name: str | None = None) -> Pa
     )
 
 
-def _payload(source: Container, name: str, values: F32 | None, codec: str) -> Payload:
-    if values is None:
-        return copy_tensor(source, name)
-    dtype = _dtype(source, name, source.entries[name], values.shape, codec)
-    return encode_tensor(name, values, dtype)
-
-
-def _dtype(
-    source: Container, name: str, entry: TensorEntry | None, shape: Shape, codec: str
-) -> str:
-    if entry is None:
-        return stored_dtype(name, shape, "f16" if codec == KEEP else codec)
-    if codec != KEEP and len(shape) > 1:
-        return stored_dtype(name, shape, codec)
+def _replaced(
+    source: Container, name: str, values: F32, request: Request, arch: Arch
+) -> Payload:
+    """A replaced or a new tensor, in the codec that is due to it."""
+    entry = source.entries.get(name)
+    if entry is None or (request.codec is not None and values.ndim > 1):
+        return encode_tensor(name, values, stored_codec(name, values.shape, request, arch))
     if entry.dtype not in CODECS:
         raise UnknownCodec(
-            f"{source.path}: tensor {name!r} is stored as {entry.dtype}, which can't be "
-            f"written yet, so it can't be kept; name a codec: {', '.join(CODECS)}"
+            f"{source.path}: tensor {name!r} is stored as {entry.dtype}, which holds no "
+            f"weights, so it can't be kept; name a codec: {', '.join(CODECS)}"
         )
-    return entry.dtype
+    return encode_tensor(name, values, entry.dtype)
 
 
 def _codec_for(name: str, shape: Shape, dtype: str) -> Codec:
@@ -129,17 +124,15 @@ def _codec_for(name: str, shape: Shape, dtype: str) -> Codec:
     return codec
 
 
-def _check_values(name: str, values: NDArray[np.float32], codec: Codec) -> None:
-    # NaN compares false, so it is found together with what is too large.
-    fine = np.abs(values) < codec.limit
-    if fine.all():
+def _check_values(name: str, values: F32, codec: Codec) -> None:
+    problem = codec.value_problem(values)
+    if problem is None:
         return
-    place = np.unravel_index(int(np.argmin(fine)), values.shape) if values.ndim else ()
+    place = np.unravel_index(problem.place, values.shape) if values.ndim else ()
     index = [int(i) for i in place]
-    value = values[place]
-    why = "too large for it" if np.isfinite(value) else "not finite"
     raise NotEncodable(
-        f"tensor {name!r} as {codec.name}: value {value} at {index} is {why}"
+        f"tensor {name!r} as {codec.name}: value {values[place]} at {index} is "
+        f"{problem.why}"
     )
 
 

@@ -64,7 +64,7 @@ class MeasureConfig(Settings):
 
 
 class OutputSpec(Settings):
-    """One file to write: `keep` or a dtype's name, and where to copy the result."""
+    """One file to write: `keep`, a dtype's name or `profile:NAME`, and where to copy it."""
 
     codec: str
     path: str

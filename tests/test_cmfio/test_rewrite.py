@@ -66,12 +66,50 @@ def test_only_the_replaced_tensors_and_the_provenance_change(tmp_path: Path) -> 
 def test_keep_stores_in_the_entrys_own_dtype(tmp_path: Path) -> None:
     matrix = values(48, 96)
     with open_container(PEERS / "dtypes_48x96.cmf") as source:
-        replaced = {f"t.{codec}": matrix for codec in CODECS}
-        rewrite(source, tmp_path / "out.cmf", replaced)
+        dtypes = {name: entry.dtype for name, entry in source.entries.items()}
+        rewrite(source, tmp_path / "out.cmf", dict.fromkeys(dtypes, matrix))
     with open_container(tmp_path / "out.cmf") as after:
-        for codec in CODECS:
-            assert after.entries[f"t.{codec}"].dtype == codec
-            assert bytes(after.payload(f"t.{codec}")) == CODECS[codec].encode(matrix)
+        assert {name: entry.dtype for name, entry in after.entries.items()} == dtypes
+        for name, dtype in dtypes.items():
+            assert bytes(after.payload(name)) == CODECS[dtype].encode(matrix), name
+
+
+@pytest.mark.parametrize(
+    ("word", "codec"),
+    [
+        ("profile:Q2TP", "q4tp"),
+        ("profile:vbit", "vbit_ro"),
+        ("profile:q1_mask", "q1s"),
+        ("vbit", "vbit"),
+        ("q1p", "q1p"),
+        ("q1t_overlay", "q1t_overlay"),
+    ],
+)
+def test_a_word_for_a_codec_is_understood_as_the_converter_does(
+    word: str, codec: str, tmp_path: Path
+) -> None:
+    matrix = values(32, 64)
+    full(tmp_path / "out.cmf", {MATRIX: matrix, NORM: values(32)}, word)
+    with open_container(tmp_path / "out.cmf") as after:
+        assert after.entries[MATRIX].dtype == CODECS[codec].dtype
+        assert bytes(after.payload(MATRIX)) == CODECS[codec].encode(matrix)
+        assert after.entries[NORM].dtype == "f16"
+
+
+def test_whole_numbers_cant_be_kept_as_weights(tmp_path: Path) -> None:
+    with (
+        open_container(PEERS / "nd.cmf") as source,
+        pytest.raises(UnknownCodec, match=r"raw\.u8' is stored as u8, which holds no"),
+    ):
+        rewrite(source, tmp_path / "out.cmf", {"raw.u8": values(3)})
+
+
+def test_scalars_are_stored_and_refused_like_others(tmp_path: Path) -> None:
+    full(tmp_path / "out.cmf", {"scalar": np.array(2.5, np.float32)})
+    with open_container(tmp_path / "out.cmf") as after:
+        assert after.tensor("scalar").tolist() == 2.5
+    with pytest.raises(NotEncodable, match=r"'scalar' as f16: value nan at \[\] is not"):
+        full(tmp_path / "out.cmf", {"scalar": np.array(np.nan, np.float32)})
 
 
 @pytest.mark.parametrize(
@@ -79,6 +117,7 @@ def test_keep_stores_in_the_entrys_own_dtype(tmp_path: Path) -> None:
     [
         ("model.mtp.layers.0.mlp.up_proj.weight", (70, 32), "q4_tiled"),
         ("new.matrix.weight", (4, 32), "q4_tiled"),
+        ("new.narrow.weight", (4, 40), "q8_2f"),
         ("new.norm.weight", (32,), "f16"),
         ("new.tiny.weight", (1, 16), "f16"),
         ("model.layers.0.mlp.gate.weight", (8, 32), "f16"),
@@ -121,9 +160,9 @@ def spoiled(value: float) -> F32:
         (spoiled(8.4e6), "q8_row", NotEncodable, r"\[3, 5\] is too large"),
         (spoiled(5e5), "q4_tiled", NotEncodable, r"\[3, 5\] is too large"),
         (spoiled(3.4e38), "bf16", NotEncodable, r"\[3, 5\] is too large"),
-        (values(32, 40), "q4_tiled", NotEncodable, r"\[32, 40\] as q4_tiled.*groups of 32"),
-        (values(32, 64), "q9", UnknownCodec, r"'q9'.*f32, f16, bf16, q8_row, q4_tiled"),
-        (values(32, 64), "keep", UnknownCodec, r"eh_proj.*stored as q4tp"),
+        (values(32, 40), "keep", NotEncodable, r"\[32, 40\] as q4tp.*groups of 32"),
+        (values(32, 64), "q9", UnknownCodec, r"'q9'.*keep, f32, f16, bf16, q8_row"),
+        (values(32, 64), "q1t_exact", NotEncodable, r"eh_proj.*is not 0 or ±"),
     ],
 )
 def test_what_cant_be_encoded_is_refused_before_writing(

@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import os
+import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -30,15 +31,16 @@ def refuse_same(out: Path, sources: Iterable[Path]) -> None:
 
 
 @contextlib.contextmanager
-def replacing(out: Path) -> Iterator[BinaryIO]:
+def replacing(out: Path, *, waits: bool = False) -> Iterator[BinaryIO]:
     """A file that takes the name `out` when the block ends well, and is removed otherwise.
 
     What a killed writer left under the temporary name is overwritten; a living one makes
-    this raise CmfIoError, as does anything the system refuses.
+    this raise CmfIoError, as does anything the system refuses. With `waits` it is waited
+    for instead, and what it wrote is replaced in turn.
     """
     partial = partial_path(out)
     try:
-        with _claimed(partial) as file:
+        with _claimed(partial, waits=waits) as file:
             try:
                 yield file
                 file.flush()
@@ -53,17 +55,54 @@ def replacing(out: Path) -> Iterator[BinaryIO]:
 
 
 @contextlib.contextmanager
-def _claimed(partial: Path) -> Iterator[BinaryIO]:
+def replacing_folder(out: Path) -> Iterator[Path]:
+    """A new folder that takes the name `out` when the block ends well, else disappears.
+
+    `out` may be an empty folder. The files in it should be synced by who writes them. What
+    a killed writer left is removed first; a living one makes this raise CmfIoError.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise CmfIoError(f"{out}: is there already; name a new folder")
+    partial = partial_path(out)
+    try:
+        partial.mkdir(exist_ok=True)
+        handle = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for left in partial.iterdir():
+                left.unlink()
+            try:
+                yield partial
+                os.fsync(handle)
+                partial.replace(out)
+            except BaseException:
+                shutil.rmtree(partial, ignore_errors=True)
+                raise
+        finally:
+            os.close(handle)
+        _sync_folder(out.parent)
+    except BlockingIOError:
+        raise CmfIoError(f"{partial}: another program is writing this folder") from None
+    except OSError as error:
+        raise CmfIoError(f"{out}: can't be written: {error}") from error
+
+
+@contextlib.contextmanager
+def _claimed(partial: Path, *, waits: bool) -> Iterator[BinaryIO]:
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(partial, flags, 0o666), "r+b") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
         except BlockingIOError:
             raise CmfIoError(f"{partial}: another program is writing this file") from None
         # Another writer may have renamed this very file between our open and our lock.
-        if not _is_named(file.fileno(), partial):
-            raise CmfIoError(f"{partial}: another program has just written this file")
-        file.truncate(0)
+        if _is_named(file.fileno(), partial):
+            file.truncate(0)
+            yield file
+            return
+    if not waits:
+        raise CmfIoError(f"{partial}: another program has just written this file")
+    with _claimed(partial, waits=True) as file:
         yield file
 
 

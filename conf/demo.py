@@ -6,6 +6,8 @@ from pydantic import Field, model_validator
 
 from conf.schema import DataSpec, RunConfig, Settings
 
+SHIPPED_DEMOS = {"tiny": "demo", "smollm2": "smollm2"}  # model: configuration
+
 
 class TrunkRecipe(Settings):
     """A small Qwen3-style trunk made from scratch: its shape, its text and its training."""

@@ -6,6 +6,7 @@ import os
 import platform
 import sys
 import time
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -73,29 +74,46 @@ def resolve_dtype(wanted: Literal["auto", "bf16", "f32"], device: Device) -> Com
     return wanted
 
 
-def _busy_ticks() -> tuple[int, int] | None:
-    try:
-        fields = Path("/proc/stat").read_text().splitlines()[0].split()[1:]
-    except OSError:
-        return None
-    ticks = [int(field) for field in fields]
-    return sum(ticks) - ticks[3] - ticks[4], sum(ticks)
+@dataclass(frozen=True)
+class CoreWatch:
+    """What others had used of this machine's cores when we began to look."""
+
+    busy_s: float
+    since: float
+
+    @classmethod
+    def begun(cls) -> "CoreWatch | None":
+        """A watch from now on; None where /proc is absent."""
+        try:
+            fields = Path("/proc/stat").read_text().splitlines()[0].split()[1:]
+        except OSError:
+            return None
+        ticks = [int(field) for field in fields]
+        all_s = (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")
+        return cls(all_s - time.process_time(), time.monotonic())
+
+    def idle_cores(self, watch_s: float = 0.2) -> int:
+        """Cores that were idle since then, at least 1; looks for `watch_s` at least.
+
+        Two threads on one busy core are many times slower than one: OpenMP's barriers wait
+        for the thread that was put aside. So a core counts only if nobody else uses most of
+        it. What this process used itself is left out.
+        """
+        time.sleep(max(0.0, self.since + watch_s - time.monotonic()))
+        now, cores = CoreWatch.begun(), len(os.sched_getaffinity(0))
+        if now is None:
+            return cores
+        busy = (now.busy_s - self.busy_s) / (now.since - self.since)
+        return max(1, min(cores, round(cores - busy)))
 
 
-def idle_cores(watch_s: float = 0.2) -> int:
-    """Cores that were idle while we watched, at least 1.
+# From the import on: a command has half a second of imports ahead in which to watch.
+_watch = CoreWatch.begun()
 
-    Two threads on one busy core are many times slower than one: OpenMP's barriers wait for
-    the thread that was put aside. So a core counts only if nobody else uses most of it.
-    """
-    cores = len(os.sched_getaffinity(0))
-    before = _busy_ticks()
-    time.sleep(watch_s)
-    after = _busy_ticks()
-    if before is None or after is None or after[1] == before[1]:
-        return cores
-    busy = (after[0] - before[0]) / (after[1] - before[1]) * (os.cpu_count() or cores)
-    return max(1, min(cores, round(cores - busy)))
+
+def idle_cores() -> int:
+    """Cores that nobody else used since this process began, at least 1."""
+    return len(os.sched_getaffinity(0)) if _watch is None else _watch.idle_cores()
 
 
 def limit_threads(threads: int) -> None:

@@ -39,8 +39,9 @@ class TrunkConfig(Settings):
 class TrainConfig(Settings):
     """Draft training (healing.md §8). `steps`, when given, replaces `epochs`.
 
-    `anchors` is the share of starts whose later chain steps reach the head in a training
-    step: the head is most of the cost where the vocabulary is large. None: all of them.
+    From chain step 2 on, `on_path` trains only chains that a decode would run (fed with the
+    trunk's own tokens), `anchors` only a share of the starts: the head is most of the cost
+    where the vocabulary is large.
     """
 
     depth: Depth = 3
@@ -53,6 +54,7 @@ class TrainConfig(Settings):
     eval_windows: Annotated[int, Field(ge=1)] | None = None
     patience: Annotated[int, Field(ge=1)] | None = 6
     select_by: Literal["walk", "starts"] = "walk"
+    on_path: bool = False
     anchors: Annotated[float, Field(gt=0, le=1)] | None = None
     seed: int = 0
 
@@ -119,6 +121,7 @@ class TrainSettings(Settings):
     eval_windows: int | None
     patience: int | None
     select_by: Literal["walk", "starts"]
+    on_path: bool
     anchors: float | None
     seed: int
     dtype: Literal["bf16", "f32"]

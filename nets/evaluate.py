@@ -16,12 +16,13 @@ from nets.chain import unroll_exact
 from nets.draft import Draft
 from nets.errors import TrainingError
 from nets.head import MeasuredRows, measure_rows
-from nets.hold import HoldArrays, on_path
+from nets.hold import HoldArrays
 from nets.source import (
     Batch,
     ChainRows,
     Source,
     Windows,
+    fed_own_tokens,
     read_batch,
     take_rows,
 )
@@ -103,7 +104,7 @@ def evaluate(
 
 @torch.no_grad()
 def _measure_batch(draft: Draft, batch: Batch, depth: int, compute: Compute) -> _Marks:
-    fed_BTC = _fed_own_tokens(batch, depth)
+    fed_BTC = fed_own_tokens(batch, depth)
     marks = _blank_marks(fed_BTC)
     live_BT = torch.ones_like(fed_BTC[:, :, 0])
     with compute.autocast(batch.ids_BT.device):
@@ -122,16 +123,6 @@ def _measure_batch(draft: Draft, batch: Batch, depth: int, compute: Compute) -> 
             marks.fill(c, rows, found)
             live_BT = marks.hit_BTC[:, :, c]
     return marks
-
-
-def _fed_own_tokens(batch: Batch, depth: int) -> Tensor:
-    fed_BTC = on_path(
-        batch.ids_BT.cpu().numpy(),
-        batch.topk_id_BTK[:, :, 0].cpu().numpy(),
-        batch.length_B.cpu().numpy(),
-        depth,
-    )
-    return torch.from_numpy(fed_BTC).to(batch.ids_BT.device)
 
 
 def _blank_marks(fed_BTC: Tensor) -> _Marks:

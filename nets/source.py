@@ -12,6 +12,7 @@ from torch import Tensor
 
 from nets.chain import ChainStep
 from nets.errors import TrainingError
+from nets.hold import on_path
 
 
 @dataclass(frozen=True)
@@ -104,3 +105,14 @@ def take_rows(batch: Batch, step: ChainStep, chosen_BT: Tensor) -> ChainRows:
         batch.topk_id_BTK.flatten(0, 1).index_select(0, target_R),
         batch.topk_p_BTK.flatten(0, 1).index_select(0, target_R),
     )
+
+
+def fed_own_tokens(batch: Batch, depth: int) -> Tensor:
+    """Rows whose chain was fed the trunk's own tokens up to that step, bool [B, T, C]."""
+    fed_BTC = on_path(
+        batch.ids_BT.cpu().numpy(),
+        batch.topk_id_BTK[:, :, 0].cpu().numpy(),
+        batch.length_B.cpu().numpy(),
+        depth,
+    )
+    return torch.from_numpy(fed_BTC).to(batch.ids_BT.device)

@@ -16,7 +16,7 @@ from conf.schema import TrainSettings
 from conf.shuffle import Xorshift64
 from nets.chain import unroll_exact
 from nets.draft import Draft
-from nets.errors import TrainingError
+from nets.errors import Stopped, TrainingError
 from nets.evaluate import Compute, evaluate
 from nets.fit_state import EvalRecord, FitFacts, FitState, StepRecord
 from nets.head import fused_tail_kl
@@ -25,6 +25,7 @@ from nets.optimizer import NamedAdam
 from nets.schedule import JobOrder, cut_batches, job_generator, learning_rate
 from nets.selection import BestCheckpoint, select_counts
 from nets.source import Batch, Source, Windows, read_batch, take_rows
+from nets.training_rows import trained_rows
 
 MOST_SKIPPED = 20
 
@@ -42,7 +43,8 @@ class FitRuntime:
     """What changes no result: memory, who listens, where a cut run goes on.
 
     `save` is given a checkpoint after a step once `save_every_s` seconds have passed since
-    the last; `resume` is such a checkpoint, of a run with the same inputs.
+    the last; `resume` is such a checkpoint, of a run with the same inputs. Once
+    `should_stop` says so, the run saves what it has and ends with Stopped.
     """
 
     budget_bytes: int
@@ -51,6 +53,7 @@ class FitRuntime:
     save: Callable[[FitState], None] = lambda _: None
     save_every_s: float = math.inf
     resume: FitState | None = None
+    should_stop: Callable[[], bool] = lambda: False
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,8 @@ def fit(
     """Train the draft in place; it ends with the weights of its best checkpoint.
 
     Equal inputs give equal bits on one machine and thread count, cut and resumed or not.
-    TrainingError for too few windows, the 20th step that isn't finite, or bad stored rows.
+    TrainingError for too few windows, the 20th step that isn't finite, or bad stored rows;
+    Stopped, with a checkpoint saved, when `runtime.should_stop` asks for it.
     """
     run = _Run(draft, source, windows, settings, runtime)
     if runtime.resume is not None:
@@ -91,6 +95,7 @@ def fit(
     run.evaluate_if_due()
     while not run.is_finished():
         run.train_step()
+        run.stop_if_asked()
         run.evaluate_if_due()
         if time.monotonic() - saved_at >= runtime.save_every_s:
             runtime.save(run.state())
@@ -104,19 +109,19 @@ def chain_losses(
     batch: Batch,
     depth: int,
     compute: Compute,
-    anchor_BT: Tensor | None = None,
+    chosen_BTC: Tensor | None = None,
 ) -> Tensor:
     """Mean `tail_kl` of each chain step over its rows, f64 [C], with a gradient.
 
-    With `anchor_BT` only the chains that start there go through the head after step 1.
+    `chosen_BTC` says which of them go through the head (`trained_rows`); None: all.
     """
     losses = []
     with compute.autocast(batch.ids_BT.device):
         chain = unroll_exact(draft, batch.ids_BT, batch.length_B, batch.hidden_BTH, depth)
         for step in chain:
             chosen_BT = step.alive_BT
-            if anchor_BT is not None and step.step > 1:
-                chosen_BT = chosen_BT & anchor_BT
+            if chosen_BTC is not None:
+                chosen_BT = chosen_BT & chosen_BTC[:, :, step.step - 1]
             rows = take_rows(batch, step, chosen_BT)
             total = fused_tail_kl(
                 draft.read_out(rows.output_RH),
@@ -127,19 +132,6 @@ def chain_losses(
             )
             losses.append(total / max(len(rows.at_R), 1))
     return torch.stack(losses)
-
-
-def sampled_starts(settings: TrainSettings, step: int, ids_BT: Tensor) -> Tensor | None:
-    """The starts whose later chain steps a training step learns from, bool [B, T]; None: all.
-
-    Drawn anew for every step from the seed and the step alone, so a resumed run draws the same.
-    """
-    if settings.anchors is None:
-        return None
-    generator = torch.Generator().manual_seed((settings.seed << 32) + step)
-    return (torch.rand(ids_BT.shape, generator=generator) < settings.anchors).to(
-        ids_BT.device
-    )
 
 
 class _Run:
@@ -192,7 +184,12 @@ class _Run:
         if not is_due or (self.evaluations and self.evaluations[-1].step == done):
             return
         found = evaluate(
-            self.draft, self.source, self.held_out, settings.depth, self.compute
+            self.draft,
+            self.source,
+            self.held_out,
+            settings.depth,
+            self.compute,
+            on_windows=lambda _: self.stop_if_asked(),
         )
         counts = select_counts(found.arrays, settings.select_by)
         record = EvalRecord(
@@ -206,12 +203,24 @@ class _Run:
         self.evaluations.append(record)
         self.runtime.on_eval(record)
 
+    def stop_if_asked(self) -> None:
+        """Save and end with Stopped, if that was asked for."""
+        if not self.runtime.should_stop():
+            return
+        step = f"step {len(self.steps)} of {self.settings.steps}"
+        if not self.evaluations:
+            raise Stopped(f"before {step}, at the evaluation before training")
+        self.runtime.save(self.state())
+        raise Stopped(f"after {step}, which is saved")
+
     def train_step(self) -> None:
         """One batch with its whole chain; a step that isn't finite changes no weight."""
         windows = self.batches[self.jobs.draw()]
         batch = read_batch(self.source, windows, self.draft.shared.head_VH.device)
-        anchor_BT = sampled_starts(self.settings, len(self.steps) + 1, batch.ids_BT)
-        kl_C = chain_losses(self.draft, batch, self.settings.depth, self.compute, anchor_BT)
+        chosen_BTC = trained_rows(self.settings, len(self.steps) + 1, batch)
+        kl_C = chain_losses(
+            self.draft, batch, self.settings.depth, self.compute, chosen_BTC
+        )
         reach_C = kl_C.new_tensor(reach(self.evaluations[-1].hold_rates))
         loss = (reach_C * kl_C).sum() / reach_C.sum()
         torch.autograd.backward(loss)

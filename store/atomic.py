@@ -26,6 +26,19 @@ def write_whole(path: Path, data: bytes) -> None:
         beside.write_bytes(data)
 
 
+def replace_whole(path: Path, data: bytes) -> None:
+    """`write_whole` for what only tells of a run: whole to every reader, not flushed.
+
+    Waiting for the disk costs more than what a power cut would lose here.
+    """
+    beside = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.partial")
+    try:
+        beside.write_bytes(data)
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
 def flush(path: Path) -> None:
     """Wait until a file's or folder's content is on disk."""
     handle = os.open(path, os.O_RDONLY)

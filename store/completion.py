@@ -72,7 +72,9 @@ def prepare(out: Path) -> bool:
 
 
 def finish(out: Path, recipe: Recipe, result: StageResult, origin: Origin) -> Reference:
-    """Hash and seal every file, write the manifest, drop `work/`; what the record must say.
+    """Hash and seal every file, write the manifest; what the record must say.
+
+    `work/` stays until the record is there: a run that is cut between the two can resume.
 
     Raises `NotJson` for numbers JSON cannot hold and `ArtifactError` for links, for files
     under the store's own names, and for arrays with unwritten chunks.
@@ -95,11 +97,15 @@ def finish(out: Path, recipe: Recipe, result: StageResult, origin: Origin) -> Re
     data = json.dumps(manifest.model_dump(mode="json"), indent=1).encode()
     write_whole(out / MANIFEST, data)
     make_read_only(out / MANIFEST)
-    shutil.rmtree(out / WORK, ignore_errors=True)
     settle(max((record.mtime_ns for record in files.values()), default=0))
     return Reference(
         stage=recipe.stage, key=manifest.key, manifest=hashlib.sha256(data).hexdigest()
     )
+
+
+def drop_work(out: Path) -> None:
+    """Delete what only a broken-off run would need."""
+    shutil.rmtree(out / WORK, ignore_errors=True)
 
 
 def make_read_only(path: Path) -> None:

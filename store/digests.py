@@ -43,11 +43,12 @@ class FileDigests:
     """Facts about files by real path, size, mtime and inode, in one small file each.
 
     A memory only: if it cannot be written (read-only store, full disk), facts are found
-    anew.
+    anew. With `keeps` false nothing new is written.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, keeps: bool = True) -> None:
         self.root = root
+        self.keeps = keeps
 
     def sha256(self, path: Path, progress: Progress | None = None) -> str:
         """sha256 of the file; read only if it changed since it was last asked for."""
@@ -58,21 +59,21 @@ class FileDigests:
         settle(path.stat().st_mtime_ns)
         digest = sha256_of(path, progress)
         if _identity(path) == before:
-            self._store(path, before, "sha256", digest)
+            self._store(before, "sha256", digest)
         return digest
 
     def remember(self, path: Path, name: str, value: JsonValue) -> None:
         """Keep a fact about the file as it is now."""
         settle(path.stat().st_mtime_ns)
-        self._store(path, _identity(path), name, plain_json(value, name))
+        self._store(_identity(path), name, plain_json(value, name))
 
     def recall(self, path: Path, name: str) -> JsonValue:
         """The fact kept under `name`; None if there is none or the file changed since."""
-        return self._facts(path, _identity(path)).get(name)
+        return self._facts(_identity(path)).get(name)
 
-    def _facts(self, path: Path, identity: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    def _facts(self, identity: dict[str, JsonValue]) -> dict[str, JsonValue]:
         try:
-            entry = json.loads(self._entry(path).read_bytes())
+            entry = json.loads(self._entry(identity).read_bytes())
         except (OSError, ValueError):
             return {}
         if not isinstance(entry, dict) or entry.get("file") != identity:
@@ -80,20 +81,20 @@ class FileDigests:
         facts = entry.get("facts")
         return facts if isinstance(facts, dict) else {}
 
-    def _store(
-        self, path: Path, identity: dict[str, JsonValue], name: str, value: JsonValue
-    ) -> None:
-        facts = self._facts(path, identity) | {name: value}
-        entry = self._entry(path)
+    def _store(self, identity: dict[str, JsonValue], name: str, value: JsonValue) -> None:
+        if not self.keeps:
+            return
+        facts = self._facts(identity) | {name: value}
+        entry = self._entry(identity)
         try:
             entry.parent.mkdir(parents=True, exist_ok=True)
             write_whole(entry, json.dumps({"file": identity, "facts": facts}).encode())
         except OSError:
             return  # a memory that cannot be kept costs time, never a result
 
-    def _entry(self, path: Path) -> Path:
-        name = hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:32]
-        return self.root / f"{name}.json"
+    def _entry(self, identity: dict[str, JsonValue]) -> Path:
+        real = bytes.fromhex(str(identity["path"]))
+        return self.root / f"{hashlib.sha256(real).hexdigest()[:32]}.json"
 
 
 def _identity(path: Path) -> dict[str, JsonValue]:

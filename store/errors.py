@@ -42,28 +42,47 @@ class DiskFull(ArtifactError):  # noqa: N818
 def storage_errors(root: Path, need: str) -> Iterator[None]:
     """Turn a full disk or an unwritable store into one sentence; `need` says who wrote.
 
-    A refused permission counts only for a file under `root`: one on a user's own data file
-    is not the store's and passes through.
+    Also where another error was raised from the system's own. A refused permission counts
+    only for a file under `root`: one on a user's own data file is not the store's and
+    passes through.
     """
     try:
         yield
-    except OSError as error:
-        if error.errno in FULL:
-            raise DiskFull(
-                f"{root}: no space is left for {need}; free some or choose another store "
-                "with --store, then run again: what was finished is kept"
-            ) from error
-        if error.errno in NOT_WRITABLE and _lies_under(root, error):
-            raise StoreReadOnly(
-                f"{root}: {need} must be written and the store is read-only here; make it "
-                "writable or choose another with --store"
-            ) from error
-        if error.errno == errno.ENOTDIR and _lies_under(root, error):
-            raise ArtifactError(
-                f"{root}: a file lies where the store needs a folder ({error.filename}); "
-                "choose another store with --store"
-            ) from error
+    except ArtifactError:
         raise
+    except Exception as error:
+        known = _known(_system_error(error), root, need)
+        if known is None:
+            raise
+        raise known from error
+
+
+def _system_error(error: BaseException | None) -> OSError | None:
+    """The system's error that this one was raised from, if there is one."""
+    while error is not None and not isinstance(error, OSError):
+        error = error.__cause__
+    return error
+
+
+def _known(error: OSError | None, root: Path, need: str) -> ArtifactError | None:
+    if error is None:
+        return None
+    if error.errno in FULL:
+        return DiskFull(
+            f"{root}: no space is left for {need}; free some or choose another store "
+            "with --store, then run again: what was finished is kept"
+        )
+    if error.errno in NOT_WRITABLE and _lies_under(root, error):
+        return StoreReadOnly(
+            f"{root}: {need} must be written and the store is read-only here; make it "
+            "writable or choose another with --store"
+        )
+    if error.errno == errno.ENOTDIR and _lies_under(root, error):
+        return ArtifactError(
+            f"{root}: a file lies where the store needs a folder ({error.filename}); "
+            "choose another store with --store"
+        )
+    return None
 
 
 def _lies_under(root: Path, error: OSError) -> bool:

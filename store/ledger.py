@@ -1,5 +1,7 @@
 """What a run asked of the store: each stage call, and whether it was found or made."""
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -19,15 +21,37 @@ class StageEvent:
     label: str = ""
 
 
+@dataclass(frozen=True)
+class Filling:
+    """A stage that is being made: since when, in seconds since 1970."""
+
+    name: str
+    key: str
+    label: str = ""
+    since: float = field(default_factory=time.time, compare=False)
+
+
 @dataclass
 class Ledger:
-    """Every stage call of a run, in the order in which they were answered."""
+    """Every stage call of a run, in the order in which they were answered.
+
+    `filling` are those begun and not answered; whatever changes, `on_change` is told.
+    """
 
     events: list[StageEvent] = field(default_factory=list)
+    filling: list[Filling] = field(default_factory=list)
+    on_change: Callable[["Ledger"], None] = lambda _: None
+
+    def begin(self, name: str, key: str, label: str = "") -> None:
+        """A stage is about to be made."""
+        self.filling.append(Filling(name, key, label))
+        self.on_change(self)
 
     def add(self, event: StageEvent) -> None:
         """Append one call; threads may do so at once."""
         self.events.append(event)
+        self.filling = [one for one in self.filling if one.key != event.key]
+        self.on_change(self)
 
     def listing(self) -> list[dict[str, JsonValue]]:
         """`{"name", "key", "state", "seconds"}` of each call, as `--json` prints them."""

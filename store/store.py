@@ -1,6 +1,7 @@
 """A folder of artifacts, found by stage and key, checked before they are used."""
 
 import hashlib
+import os
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -15,19 +16,22 @@ from store.manifest import MANIFEST, FileRecord, Manifest
 from store.record import read_reference, record_name
 
 Problems = list[str]
-Hasher = Callable[[Path], str]
+# A file's sha256, given its path, what it is on disk now and what was written.
+Hasher = Callable[[str, os.stat_result, FileRecord], str]
 
 
 class Store:
     """One artifact a folder, `<root>/<stage>/<key>/`.
 
-    Beside the stages lie the store's own `locks/`, `digests/` and `damaged/`.
+    Beside the stages lie the store's own `locks/`, `digests/`, `damaged/` and `runs/`.
+    Looking things up in a store that `keeps` nothing writes nothing, not even digests.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, keeps: bool = True) -> None:
         self.root = root.absolute()
-        self.digests = FileDigests(self.root / "digests")
+        self.digests = FileDigests(self.root / "digests", keeps=keeps)
         self._read_whole: set[tuple[str, str]] = set()
+        self._manifests: dict[str, Manifest] = {}  # by sha256, so nothing in it goes stale
 
     def path(self, stage: str, key: str) -> Path:
         """The folder of an artifact, whether it exists or not."""
@@ -50,7 +54,7 @@ class Store:
         reference = read_reference(record)
         if reference is None:
             return None
-        manifest = _read_manifest(record.parent / MANIFEST, reference.manifest)
+        manifest = self._manifest(record.parent / MANIFEST, reference.manifest)
         return Artifact(stage=stage, key=key, path=record.parent, manifest=manifest)
 
     def parts(self, artifact: Artifact) -> tuple[Artifact, ...]:
@@ -123,6 +127,18 @@ class Store:
             for folder in folders
         }
 
+    def _manifest(self, path: Path, digest: str) -> Manifest:
+        """The manifest with that sha256; its bytes are read each time, parsed once."""
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise ArtifactDamaged(path, "the manifest is missing or unreadable") from error
+        if hashlib.sha256(data).hexdigest() != digest:
+            raise ArtifactDamaged(path, "the manifest is not the one its record closes")
+        if digest not in self._manifests:
+            self._manifests[digest] = _parsed(data, path)
+        return self._manifests[digest]
+
     def _part(self, name: str) -> Artifact:
         stage, key = split_name(name)
         part = self.load(stage, key)
@@ -152,16 +168,14 @@ class Store:
         return found | ({artifact.name: problems} if problems else {})
 
     def _quick(self, artifact: Artifact) -> Problems:
-        def remembered(path: Path) -> str:
-            unchanged = path.stat().st_mtime_ns == files[path].mtime_ns
-            return files[path].sha256 if unchanged else self.digests.sha256(path)
+        def remembered(path: str, now: os.stat_result, record: FileRecord) -> str:
+            unchanged = now.st_mtime_ns == record.mtime_ns
+            return record.sha256 if unchanged else self.digests.sha256(Path(path))
 
-        files = {artifact.path / n: record for n, record in artifact.manifest.files.items()}
-        return _problems(files, remembered)
+        return _problems(artifact, remembered)
 
     def _deep(self, artifact: Artifact) -> Problems:
-        files = {artifact.path / n: record for n, record in artifact.manifest.files.items()}
-        return _problems(files, sha256_of)
+        return _problems(artifact, lambda path, *_: sha256_of(Path(path)))
 
     def _deep_once(self, artifact: Artifact) -> Problems:
         seen = (artifact.name, artifact.manifest.content)
@@ -173,13 +187,7 @@ class Store:
         return problems
 
 
-def _read_manifest(path: Path, digest: str) -> Manifest:
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise ArtifactDamaged(path, "the manifest is missing or unreadable") from error
-    if hashlib.sha256(data).hexdigest() != digest:
-        raise ArtifactDamaged(path, "the manifest is not the one its record closes")
+def _parsed(data: bytes, path: Path) -> Manifest:
     try:
         return Manifest.model_validate_json(data)
     except ValidationError as error:
@@ -188,17 +196,19 @@ def _read_manifest(path: Path, digest: str) -> Manifest:
         ) from error
 
 
-def _problems(files: dict[Path, FileRecord], hasher: Hasher) -> Problems:
-    found = (_file_problem(path, record, hasher) for path, record in files.items())
+def _problems(artifact: Artifact, hasher: Hasher) -> Problems:
+    # Names as text: a trunk pass has thousands of files, and a Path costs more than a stat.
+    folder, files = f"{artifact.path}/", artifact.manifest.files
+    found = (_file_problem(folder + name, files[name], hasher) for name in files)
     return [problem for problem in found if problem is not None]
 
 
-def _file_problem(path: Path, record: FileRecord, hasher: Hasher) -> str | None:
+def _file_problem(path: str, record: FileRecord, hasher: Hasher) -> str | None:
     try:
-        size = path.stat().st_size
-        if size != record.size:
-            return f"{path}: holds {size:,} bytes, {record.size:,} were written"
-        if hasher(path) != record.sha256:
+        now = os.stat(path)  # noqa: PTH116
+        if now.st_size != record.size:
+            return f"{path}: holds {now.st_size:,} bytes, {record.size:,} were written"
+        if hasher(path, now, record) != record.sha256:
             return f"{path}: its bytes changed since it was written"
     except FileNotFoundError:
         return f"{path}: is missing"

@@ -77,7 +77,10 @@ def train_demo_trunk(
     recipe = settings.recipe
     arch = _arch(recipe)
     losses: list[float] = []
-    with runtime.progress.task("training a trunk", total=recipe.steps, unit="steps") as bar:
+    each = {"tokens": float(recipe.batch * recipe.window)}
+    with runtime.progress.task(
+        "training a trunk", total=recipe.steps, unit="steps", each=each
+    ) as bar:
 
         def on_step(step: "LmStep") -> None:
             losses.append(step.loss)

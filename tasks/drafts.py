@@ -3,6 +3,7 @@
 Also the stage `start_draft`: a fresh draft from a trunk's last layer (models.md §4.4).
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,10 +11,12 @@ from typing import TYPE_CHECKING, Literal
 
 from cmfio.reader import open_container
 from conf.schema import Settings
+from nets.errors import TrainingError
 from store.artifact import Artifact
 from tasks.model_file import DRAFT_PREFIX, ModelPart, torch_dtype, weights_of
 from tasks.packed import read_windows
 from tasks.stage import Runtime, stage
+from tasks.tensor_file import write_tensors
 from tasks.trunk_pass import load_trunk
 
 if TYPE_CHECKING:
@@ -48,14 +51,28 @@ def read_draft_tensors(source: DraftSource) -> dict[str, "torch.Tensor"]:
         return {n: read(n) for n in container.entries if n.startswith(DRAFT_PREFIX)}
 
 
-def write_draft_tensors(out: Path, tensors: Mapping[str, "torch.Tensor"]) -> None:
-    """Writes a stage's draft, f32, as safetensors."""
-    from safetensors.torch import save_file
+def draft_bytes(source: DraftSource) -> int:
+    """What a draft's tensors take as f32."""
+    if isinstance(source, Artifact):
+        return (source.path / DRAFT_NAME).stat().st_size
+    with open_container(source.path) as container:
+        return 4 * sum(
+            math.prod(entry.shape)
+            for name, entry in container.entries.items()
+            if name.startswith(DRAFT_PREFIX)
+        )
 
-    save_file(
-        {n: t.detach().float().contiguous().cpu() for n, t in tensors.items()},
-        out / DRAFT_NAME,
-    )
+
+def write_draft_tensors(out: Path, tensors: Mapping[str, "torch.Tensor"]) -> None:
+    """Writes a stage's draft, f32, as safetensors; TrainingError unless it is finite."""
+    plain = {n: t.detach().float().contiguous().cpu() for n, t in tensors.items()}
+    for name, tensor in plain.items():
+        if not tensor.isfinite().all():
+            raise TrainingError(
+                f"draft tensor {name!r} holds a value that isn't finite: it is not saved; "
+                "check the model it was made from"
+            )
+    write_tensors(out / DRAFT_NAME, plain)
 
 
 def load_draft(

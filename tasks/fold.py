@@ -34,7 +34,13 @@ class FoldRecipe(Settings):
     dtype: Literal["bf16", "f32"]
 
 
-@stage("fold_model", version=1)
+def _disk_bytes(settings: FoldRecipe, *, model: ModelPart, **_: object) -> int:
+    """A fold is no larger than its model."""
+    with open_container(model.path) as source:
+        return sum(file.path.stat().st_size for file in source.files)
+
+
+@stage("fold_model", version=1, needs=_disk_bytes)
 def fold_model(
     out: Path,
     settings: FoldRecipe,

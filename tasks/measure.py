@@ -11,6 +11,7 @@ from conf.schema import Settings
 from nets.hold import Held, HoldArrays, HoldMeasure, measure_holds
 from store.arrays import Dtype, create_array, open_array
 from store.artifact import Artifact
+from store.manifest import Manifest
 from tasks.drafts import DraftSource, load_draft
 from tasks.model_file import ModelPart
 from tasks.packed import Windows, read_windows
@@ -29,7 +30,19 @@ class MeasureSettings(Settings):
     seed: int = 0
 
 
-@stage("measure_draft", version=1)
+def _disk_bytes(settings: MeasureSettings, *, windows: Artifact, **_: object) -> int:
+    """Two flags, four ids and four probabilities for every start and step."""
+    held_out, width = windows.numbers["held_out"], windows.manifest.settings["window"]
+    return int(held_out) * int(width) * settings.depth * (2 + 4 * 4 + 4 * 4)
+
+
+def _expected(
+    settings: MeasureSettings, past: Manifest | None, *, windows: Artifact, **_: object
+) -> Mapping[str, object]:
+    return {"windows": windows.numbers["held_out"], "depth": settings.depth}
+
+
+@stage("measure_draft", version=1, needs=_disk_bytes, expects=_expected)
 def measure_draft(  # noqa: PLR0913 — a stage's inputs, each with a digest of its own
     out: Path,
     settings: MeasureSettings,
@@ -48,14 +61,26 @@ def measure_draft(  # noqa: PLR0913 — a stage's inputs, each with a digest of 
     packed = read_windows(windows)
     compute = measure_compute(packed, settings.dtype, runtime)
     total = len(packed.held_out)
-    with runtime.progress.task("measuring", total=total, unit="windows") as bar:
+    done = 0
+    with (
+        runtime.stop.heeded(),
+        runtime.progress.task("measuring", total=total, unit="windows") as bar,
+    ):
+
+        def on_windows(count: int) -> None:
+            nonlocal done
+            done += count
+            bar.advance(count)
+            if done < total:
+                runtime.stop.check(f"after {done} of {total} windows, begun anew next time")
+
         found = evaluate(
             setting.draft,
             RowSource(packed, read_rows(rows, runtime)),
             chosen_windows(packed, packed.held_out),
             settings.depth,
             compute,
-            on_windows=bar.advance,
+            on_windows=on_windows,
         )
     _save(out, found, packed)
     return numbers_of(found.arrays, packed.names, settings)

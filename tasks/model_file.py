@@ -10,6 +10,7 @@ from cmfio.identity import ModelDigests, model_digests
 from cmfio.reader import Container, open_container
 from store.artifact import Artifact
 from tasks.errors import InputError
+from tasks.planning import is_pending
 from tasks.progress import Bar
 from tasks.stage import Runtime
 
@@ -98,8 +99,23 @@ def steps_of(bar: Bar) -> Callable[[int, int], None]:
 
 
 def model_in(artifact: Artifact, runtime: Runtime) -> ModelFile:
-    """The model a stage wrote."""
+    """The model a stage wrote; in a plan it may have yet to be written."""
+    if is_pending(artifact):
+        return _model_to_come(artifact)
     return open_model(artifact.path / MODEL_NAME, runtime)
+
+
+def _model_to_come(artifact: Artifact) -> ModelFile:
+    """As a plan sees it: with a tokenizer and a draft, each known by a stand-in."""
+    marker = artifact.content_digest
+    digests = ModelDigests(
+        tensors={},
+        sections={"vocab": f"{marker}:vocab"},
+        trunk=f"{marker}:trunk",
+        draft=f"{marker}:draft",
+        content=marker,
+    )
+    return ModelFile(artifact.path / MODEL_NAME, digests, has_draft=True)
 
 
 def vocab_bytes(source: ModelPart | Artifact) -> bytes:

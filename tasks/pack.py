@@ -10,6 +10,8 @@ import pyarrow as pa
 from cmfio.tokenizer import load_tokenizer
 from conf.schema import Settings
 from store.artifact import Artifact
+from store.inputs import digests_in
+from store.manifest import Manifest
 from store.tables import write_table
 from tasks.errors import InputError
 from tasks.model_file import ModelPart, vocab_bytes
@@ -43,7 +45,23 @@ class PackSettings(Settings):
     tokens: tuple[int, ...]
 
 
-@stage("pack_windows", version=1)
+def _expected(
+    settings: PackSettings,
+    past: Manifest | None,
+    *,
+    sets: Sequence[DataSet],
+    tokenizer: ModelPart | Artifact | None,
+) -> Mapping[str, object]:
+    """As many tokens as the same sets gave before; else the most that their caps allow."""
+    tokens = sum(settings.tokens)
+    if past is not None and past.inputs["sets"] == digests_in(sets, "sets"):
+        tokens = min(tokens, int(past.numbers["tokens"]))
+    windows = math.ceil(tokens / settings.window) + len(sets)  # each set has a last one
+    held_out = math.ceil(windows / HELD_OUT_EVERY)
+    return {"windows": windows, "held_out": held_out, "tokens": tokens}
+
+
+@stage("pack_windows", version=1, expects=_expected)
 def pack_windows(
     out: Path,
     settings: PackSettings,
@@ -54,12 +72,12 @@ def pack_windows(
 ) -> Mapping[str, object]:
     """Windows of all sets as an Arrow table; numbers: windows, held out, tokens per set."""
     records = []
-    with runtime.progress.task("packing", total=sum(settings.tokens), unit="tokens") as bar:
+    with runtime.progress.task("packing", unit="tokens") as bar:
         for data, tokens in zip(sets, settings.tokens, strict=True):
             kept = _records(data, tokens, settings, tokenizer)
             _refuse_few(data.name, kept, settings)
             records.append(kept)
-            bar.advance(tokens)
+            bar.advance(sum(len(record) for record in kept))
     windows = cut_windows(records, Cut(settings.window, settings.depth, settings.split))
     if not windows:
         raise InputError(

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TextIO
 
-from store.atomic import write_whole
+from store.atomic import replace_whole
+from tasks.count import NOTHING, Count
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichBars
@@ -25,77 +26,28 @@ class Bar(Protocol):
     def advance(self, count: int = 1, **values: float) -> None:
         """Say that `count` more units are done; `values` are shown as they are now."""
 
+    def skip(self, count: int) -> None:
+        """Say that `count` units were done before: they count as done, not as speed."""
+
 
 class Progress(Protocol):
     """Where a run says what it is doing."""
 
     def task(
-        self, name: str, *, total: int | None = None, unit: str = ""
+        self,
+        name: str,
+        *,
+        total: int | None = None,
+        unit: str = "",
+        each: Mapping[str, float] = NOTHING,
     ) -> AbstractContextManager[Bar]:
-        """A bar for one piece of work; `total` None if nobody knows."""
+        """A bar for one piece of work; `total` None if nobody knows.
+
+        `each` says what else goes by with a unit: `{"tokens": 4096.0}` for a step.
+        """
 
     def say(self, text: str) -> None:
         """One line for a human."""
-
-
-@dataclass
-class Count:
-    """What has been done of one piece of work, and how fast; `clock` in seconds."""
-
-    name: str
-    total: int | None
-    unit: str
-    clock: Callable[[], float] = time.monotonic
-    done: int = 0
-    values: dict[str, float] = field(default_factory=dict)
-    started: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.started = self.clock()
-
-    def add(self, count: int, values: Mapping[str, float]) -> None:
-        """Count `count` more units."""
-        self.done += count
-        self.values.update(values)
-
-    def rate(self) -> float | None:
-        """Units a second so far; None before the first."""
-        elapsed = self.clock() - self.started
-        return self.done / elapsed if elapsed > 0 and self.done else None
-
-    def left_s(self) -> float | None:
-        """Seconds left at the rate so far; None if nobody can know."""
-        rate = self.rate()
-        if rate is None or self.total is None:
-            return None
-        return max(self.total - self.done, 0) / rate
-
-    def line(self) -> str:
-        """All of it as one line of text."""
-        of = "" if self.total is None else f" of {self.total:,}"
-        percent = f" ({100 * self.done // self.total} %)" if self.total else ""
-        said = [f"{self.done:,}{of} {self.unit}".rstrip() + percent]
-        rate, left_s = self.rate(), self.left_s()
-        if rate is not None:
-            said.append(
-                f"{rate:,.3g} {self.unit or 'steps'}/s"
-                if rate < 100
-                else f"{rate:,.0f} {self.unit or 'steps'}/s"
-            )
-        if left_s is not None:
-            said.append(f"{duration(left_s)} left")
-        said += [f"{name} {value:.4g}" for name, value in self.values.items()]
-        return f"{self.name}: " + ", ".join(said)
-
-
-def duration(seconds: float) -> str:
-    """`42 s`, `3 min 05 s` or `2 h 04 min`."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
 @dataclass
@@ -105,7 +57,14 @@ class SilentProgress:
     said: list[str] = field(default_factory=list)
 
     @contextmanager
-    def task(self, name: str, *, total: int | None = None, unit: str = "") -> Iterator[Bar]:
+    def task(
+        self,
+        name: str,
+        *,
+        total: int | None = None,
+        unit: str = "",
+        each: Mapping[str, float] = NOTHING,
+    ) -> Iterator[Bar]:
         """A bar nobody sees."""
         yield _SilentBar()
 
@@ -118,6 +77,9 @@ class _SilentBar:
     def advance(self, count: int = 1, **values: float) -> None:
         """Nothing to show."""
 
+    def skip(self, count: int) -> None:
+        """Nothing to show."""
+
 
 @dataclass
 class LineProgress:
@@ -128,9 +90,18 @@ class LineProgress:
     clock: Callable[[], float] = time.monotonic
 
     @contextmanager
-    def task(self, name: str, *, total: int | None = None, unit: str = "") -> Iterator[Bar]:
+    def task(
+        self,
+        name: str,
+        *,
+        total: int | None = None,
+        unit: str = "",
+        each: Mapping[str, float] = NOTHING,
+    ) -> Iterator[Bar]:
         """A bar that prints a line when `every_s` have passed since the last."""
-        bar = _TimedBar(Count(name, total, unit, self.clock), self.every_s, self._print)
+        bar = _TimedBar(
+            Count(name, total, unit, each, self.clock), self.every_s, self._print
+        )
         yield bar
         self._print(bar.count)
 
@@ -154,6 +125,13 @@ class _TimedBar:
 
     def advance(self, count: int = 1, **values: float) -> None:
         self.count.add(count, values)
+        self._show_if_due()
+
+    def skip(self, count: int) -> None:
+        self.count.skip(count)
+        self._show_if_due()
+
+    def _show_if_due(self) -> None:
         now = self.count.clock()
         if now - self._shown >= self._every_s:
             self._shown = now
@@ -165,27 +143,36 @@ class RichProgress:
 
     def __init__(self) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, Progress, TextColumn
+        from rich.table import Column
 
+        folded = Column(ratio=1, overflow="fold")  # 80 columns may take two lines
         self._bars: RichBars = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.fields[line]}"),
-            TimeRemainingColumn(),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=10),
+            TextColumn("{task.fields[line]}", markup=False, table_column=folded),
             console=Console(stderr=True),
+            expand=True,
             transient=True,
         )
         self._open = 0
 
     @contextmanager
-    def task(self, name: str, *, total: int | None = None, unit: str = "") -> Iterator[Bar]:
+    def task(
+        self,
+        name: str,
+        *,
+        total: int | None = None,
+        unit: str = "",
+        each: Mapping[str, float] = NOTHING,
+    ) -> Iterator[Bar]:
         """A bar that is drawn while the task lasts."""
         if self._open == 0:
             self._bars.start()
         self._open += 1
         task = self._bars.add_task(name, total=total, line="")
         try:
-            yield _RichBar(self._bars, task, Count(name, total, unit))
+            yield _RichBar(self._bars, task, Count(name, total, unit, each))
         finally:
             self._bars.remove_task(task)
             self._open -= 1
@@ -205,8 +192,15 @@ class _RichBar:
 
     def advance(self, count: int = 1, **values: float) -> None:
         self._count.add(count, values)
-        line = self._count.line().removeprefix(f"{self._count.name}: ")
-        self._bars.update(self._task, advance=count, line=line)
+        self._show()
+
+    def skip(self, count: int) -> None:
+        self._count.skip(count)
+        self._show()
+
+    def _show(self) -> None:
+        done, line = self._count.done, self._count.state()
+        self._bars.update(self._task, completed=done, line=line)
 
 
 @dataclass
@@ -218,12 +212,20 @@ class FiledProgress:
     every_s: float = FILE_EVERY_S
 
     @contextmanager
-    def task(self, name: str, *, total: int | None = None, unit: str = "") -> Iterator[Bar]:
+    def task(
+        self,
+        name: str,
+        *,
+        total: int | None = None,
+        unit: str = "",
+        each: Mapping[str, float] = NOTHING,
+    ) -> Iterator[Bar]:
         """The inner bar, and a count beside it that is written every `every_s`."""
-        with self.inner.task(name, total=total, unit=unit) as bar:
-            yield _FiledBar(
-                bar, _TimedBar(Count(name, total, unit), self.every_s, self._write)
-            )
+        count = Count(name, total, unit, each)
+        self._write(count)
+        with self.inner.task(name, total=total, unit=unit, each=each) as bar:
+            yield _FiledBar(bar, _TimedBar(count, self.every_s, self._write))
+        self._write(count)
 
     def say(self, text: str) -> None:
         """Say it there."""
@@ -237,10 +239,12 @@ class FiledProgress:
             "unit": count.unit,
             "left_s": count.left_s(),
             "values": count.values,
+            "line": count.line(),
+            "at": time.time(),
         }
         try:
             self.path.parent.mkdir(exist_ok=True)
-            write_whole(self.path, json.dumps(state).encode())
+            replace_whole(self.path, json.dumps(state).encode())
         except OSError:
             return  # a courtesy to onlookers: what fills the disk will say so itself
 
@@ -253,6 +257,10 @@ class _FiledBar:
     def advance(self, count: int = 1, **values: float) -> None:
         self._bar.advance(count, **values)
         self._filed.advance(count, **values)
+
+    def skip(self, count: int) -> None:
+        self._bar.skip(count)
+        self._filed.skip(count)
 
 
 def make_progress(*, quiet: bool = False) -> Progress:

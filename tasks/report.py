@@ -100,13 +100,20 @@ def report(  # noqa: PLR0913 — a stage's inputs, each with a digest of its own
 
 def write_report(story: HealStory, runtime: Runtime) -> ReportFiles:
     """The report of a heal, cached like everything else."""
+    artifact = report_of(story, runtime)
+    data = (artifact.path / DATA).read_text(encoding="utf-8")
+    return ReportFiles(artifact.key, artifact.path / PAGE, Report.model_validate_json(data))
+
+
+def report_of(story: HealStory, runtime: Runtime) -> Artifact:
+    """The artifact of a heal's report."""
     settings = ReportSettings(
         title=Path(story.config.student).stem,
         command=story.command,
         config=yaml.safe_dump(story.config.model_dump(mode="json"), sort_keys=False),
         stages=_stage_rows(story),
     )
-    artifact = report(
+    return report(
         settings,
         runtime,
         windows=story.windows,
@@ -115,8 +122,6 @@ def write_report(story: HealStory, runtime: Runtime) -> ReportFiles:
         files={one.codec: one.file for one in story.healed.outputs},
         codecs={one.codec: one.measure for one in story.healed.outputs},
     )
-    data = (artifact.path / DATA).read_text(encoding="utf-8")
-    return ReportFiles(artifact.key, artifact.path / PAGE, Report.model_validate_json(data))
 
 
 @dataclass(frozen=True)

@@ -1,26 +1,29 @@
 """rewrite_model: the student with its draft replaced, everything else byte for byte."""
 
-import contextlib
-import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from cmfio.arch import Mtp
+from cmfio.atomic import replacing
+from cmfio.errors import CmfIoError
 from cmfio.header import Header
 from cmfio.reader import open_container
 from cmfio.rewrite import rewrite
 from conf.schema import Settings
 from store.artifact import Artifact
-from tasks.drafts import BEFORE_BLOCK, read_draft_tensors
+from store.manifest import Manifest
+from store.space import free_bytes, size_text
+from tasks.drafts import BEFORE_BLOCK, draft_bytes, read_draft_tensors
 from tasks.errors import InputError
 from tasks.model_file import DRAFT_PREFIX, MODEL_NAME, ModelPart
+from tasks.planning import is_pending
 from tasks.stage import Runtime, stage
 
 
 class RewriteSettings(Settings):
-    """The codec (`keep` or a dtype's name), what was trained, what provenance says of it.
+    """The codec (`keep`, a dtype or `profile:NAME`), what was trained, provenance.
 
     Only what was trained is written anew: with `block` enorm, hnorm and eh_proj stay as the
     student stores them, whatever the codec.
@@ -31,7 +34,26 @@ class RewriteSettings(Settings):
     provenance: dict[str, Any] | None = None  # JSON, written under `mtp_heal`
 
 
-@stage("rewrite_model", version=1)
+def _disk_bytes(settings: RewriteSettings, *, student: ModelPart, draft: Artifact) -> int:
+    """The student's size, and the draft in f32 unless it is written as it was."""
+    with open_container(student.path) as container:
+        size = sum(file.path.stat().st_size for file in container.files)
+        is_as_it_was = settings.codec == "keep" and container.header.arch.mtp is not None
+    return size if is_as_it_was else size + draft_bytes(draft)
+
+
+def _expected(
+    settings: RewriteSettings,
+    past: Manifest | None,
+    *,
+    student: ModelPart,
+    draft: Artifact,
+) -> Mapping[str, object]:
+    """About the student's size: the draft is a small part of it."""
+    return {} if is_pending(student) else {"bytes": student.path.stat().st_size}
+
+
+@stage("rewrite_model", version=1, needs=_disk_bytes, expects=_expected)
 def rewrite_model(
     out: Path,
     settings: RewriteSettings,
@@ -98,19 +120,27 @@ def _is_same(path: Path, other: Path) -> bool:
 
 
 def publish(model: Path, target: Path) -> None:
-    """Copies a result to the path a user asked for: beside it first, then renamed."""
-    partial = target.with_name(f".{target.name}.partial")
+    """Copies a result to the path a user asked for, whole or not at all.
+
+    Waits for another run that is writing there. InputError if it cannot be written.
+    """
+    need, free = model.stat().st_size, free_bytes(target.parent)
+    if need > free:
+        raise _unwritable(
+            target, f"it takes {size_text(need)}, {size_text(free)} are free there", model
+        )
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with model.open("rb") as source, partial.open("wb") as copy:
+        with model.open("rb") as source, replacing(target, waits=True) as copy:
             shutil.copyfileobj(source, copy, 1 << 24)
-            copy.flush()
-            os.fsync(copy.fileno())
-        partial.replace(target)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            partial.unlink()
-        raise InputError(
-            f"outputs: {target} could not be written ({error.strerror}); the result is "
-            f"kept in the store as {model}"
-        ) from error
+    except (OSError, CmfIoError) as error:
+        system = error if isinstance(error, OSError) else error.__cause__
+        why = getattr(system, "strerror", None) or str(error)
+        raise _unwritable(target, why, model) from error
+
+
+def _unwritable(target: Path, why: str, model: Path) -> InputError:
+    return InputError(
+        f"outputs: {target} could not be written ({why}); the result is kept in the store "
+        f"as {model}: make room or choose another path, and run again"
+    )

@@ -5,23 +5,20 @@ with Prefect's ResultStore. Either finds what the other made. docs/stages.md sho
 call goes.
 """
 
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
 from conf.machine import Device
 from store.artifact import Artifact
-from store.atomic import flush
 from store.completion import (
     StageResult,
+    drop_work,
     finish,
-    make_read_only,
     mark_resumed,
     prepare,
     was_resumed,
@@ -34,11 +31,12 @@ from store.locks import key_lock
 from store.manifest import WORK, Recipe, key_of
 from store.origin import Stopwatch
 from store.record import Reference, read_reference, record_name
+from store.space import bytes_in, refuse_little_room
 from store.store import Store
+from tasks.interrupt import StopFlag, Stopped
+from tasks.planning import Asked, Planner
 from tasks.progress import FiledProgress, Progress, SilentProgress
-
-if TYPE_CHECKING:
-    from prefect.client.schemas.objects import State as RunState
+from tasks.record import close_record, drop_failure_record, in_flow_run
 
 __all__ = [
     "Ledger",
@@ -52,6 +50,9 @@ __all__ = [
 
 # A stage's own function, fill(out, settings, runtime, **inputs), each with its own inputs.
 Fill = Callable[..., Mapping[str, object] | StageResult | None]
+Needs = Callable[..., int]  # of (settings, **inputs): bytes on disk at most
+# Of (settings, nearest manifest | None, **inputs): the numbers, before there are any.
+Expects = Callable[..., Mapping[str, object]]
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,8 @@ class Runtime:
     head_budget_bytes: int = 256 << 20
     progress: Progress = field(default_factory=SilentProgress)
     ledger: Ledger = field(default_factory=Ledger)
+    stop: StopFlag = field(default_factory=StopFlag)
+    planner: Planner | None = None  # with one no stage runs: tasks/planning.py
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,8 @@ class Stage:
     name: str
     version: int
     fill: Fill
+    needs: Needs = lambda *_, **__: 0
+    expects: Expects = lambda *_, **__: {}
 
     def __call__(
         self, settings: BaseModel, runtime: Runtime, *, label: str = "", **inputs: Input
@@ -82,17 +87,31 @@ class Stage:
         `label` is only shown. Raises `ArtifactError` for what is wrong with the store, and
         whatever the fill raises; then nothing counts as made.
         """
-        return _Call(self, settings, runtime, inputs, label).answer()
+        call = _Call(self, settings, runtime, inputs, label)
+        return call.answer() if runtime.planner is None else call.planned(runtime.planner)
+
+    def find(
+        self, settings: BaseModel, runtime: Runtime, **inputs: Input
+    ) -> Artifact | None:
+        """The finished artifact of these settings and inputs; None rather than make it."""
+        return _Call(self, settings, runtime, inputs, "").sound()
 
 
-def stage(name: str, *, version: int) -> Callable[[Fill], Stage]:
+def stage(
+    name: str,
+    *,
+    version: int,
+    needs: Needs = lambda *_, **__: 0,
+    expects: Expects = lambda *_, **__: {},
+) -> Callable[[Fill], Stage]:
     """Decorator: `fill(out, settings, runtime, **inputs)` becomes a `Stage`.
 
     The fill writes into `out` and returns its numbers, a `StageResult`, or nothing. Raise
-    `version` whenever it writes something else for the same settings and inputs.
+    `version` whenever it writes something else for the same settings and inputs. With
+    `needs` it is not begun on a disk that cannot hold its files; `expects` is for plans.
     """
     checked_stage(name)
-    return lambda fill: Stage(name, version, fill)
+    return lambda fill: Stage(name, version, fill, needs, expects)
 
 
 @dataclass(frozen=True)
@@ -125,11 +144,20 @@ class _Call:
     def store(self) -> Store:
         return self.runtime.store
 
+    def planned(self, planner: Planner) -> Artifact:
+        """The artifact if there is one, else a stand-in."""
+        needs = partial(self.stage.needs, self.settings, **self.inputs)
+        expects = partial(self.stage.expects, self.settings, **self.inputs)
+        return planner.answer(Asked(self.recipe, self.label, needs, expects))
+
     def answer(self) -> Artifact:
         """The artifact; the ledger says how it came."""
         start = time.monotonic()
-        with storage_errors(self.store.root, f"stage {self.stage.name}"):
-            artifact, state = self._found_or_made()
+        try:
+            with storage_errors(self.store.root, f"stage {self.stage.name}"):
+                artifact, state = self._found_or_made()
+        except Stopped as stopped:
+            raise self._named(stopped) from None
         seconds = time.monotonic() - start
         self.runtime.ledger.add(
             StageEvent(self.stage.name, artifact.key, state, seconds, self.label)
@@ -138,11 +166,11 @@ class _Call:
 
     def _found_or_made(self) -> tuple[Artifact, State]:
         # Without the lock first: finished artifacts may lie on a read-only disk.
-        found = self._sound()
+        found = self.sound()
         if found is not None:
             return self._hit(found)
         with key_lock(self.store.lock_path(self.stage.name, self.key), self._say_waiting):
-            found = self._sound()
+            found = self.sound()
             if found is not None:
                 return self._hit(found)
             self._clear_damage(self.stage.name, self.key)
@@ -152,7 +180,8 @@ class _Call:
         # Other content gives another key, and an own part may be whole again: ask anew.
         return replace(self, inputs=inputs)._found_or_made()
 
-    def _sound(self) -> Artifact | None:
+    def sound(self) -> Artifact | None:
+        """The finished artifact if there is one and its files are as written."""
         try:
             artifact = self.store.load(self.stage.name, self.key)
         except ArtifactDamaged:
@@ -162,16 +191,17 @@ class _Call:
         return replace(artifact, remake=self.answer)
 
     def _hit(self, found: Artifact) -> tuple[Artifact, State]:
-        if _in_flow_run():
+        if in_flow_run():
             reference = read_reference(self.store.record_path(found.stage, found.key))
             assert reference is not None, "a sound artifact has a record"
             self._run_as_task(lambda: reference)
         return found, "cached"
 
     def _made(self) -> tuple[Artifact, State]:
-        reference = self._run_as_task(self._fill) if _in_flow_run() else self._fill()
-        _close(self.store, self.store.record_path(self.stage.name, self.key), reference)
-        made = self._sound()
+        reference = self._run_as_task(self._fill) if in_flow_run() else self._fill()
+        close_record(self.store, reference)
+        drop_work(self.store.path(self.stage.name, self.key))
+        made = self.sound()
         if made is None:
             raise ArtifactError(
                 f"{self.store.path(self.stage.name, self.key)}: someone else changed it "
@@ -183,17 +213,28 @@ class _Call:
         """Run the stage's own function in its folder; what the record must say."""
         out = self.store.path(self.stage.name, self.key)
         with storage_errors(self.store.root, f"stage {self.stage.name}"):
+            self.runtime.stop.check("before it began")
             if prepare(out):
                 self._say("an earlier run broke off; starting from what it can resume")
-            watch = Stopwatch()
-            progress = FiledProgress(self.runtime.progress, out / WORK / "progress.json")
-            runtime = replace(self.runtime, progress=progress)
-            filled = self.stage.fill(out, self.settings, runtime, **self.inputs)
-            if not isinstance(filled, StageResult):
-                filled = StageResult(filled or {})
-            machine = f"{self.runtime.device}, threads {self.runtime.threads}"
-            origin = watch.origin(machine, resumed=was_resumed(out))
-            return finish(out, self.recipe, filled, origin)
+            need = self.stage.needs(self.settings, **self.inputs) - bytes_in(out)
+            refuse_little_room(self.store.root, need, f"stage {self.stage.name}")
+            self.runtime.ledger.begin(self.stage.name, self.key, self.label)
+            try:
+                return self._filled(out)
+            except Exception:
+                prepare(out)  # half an artifact is of no use and may fill the disk
+                raise
+
+    def _filled(self, out: Path) -> Reference:
+        watch = Stopwatch()
+        progress = FiledProgress(self.runtime.progress, out / WORK / "progress.json")
+        runtime = replace(self.runtime, progress=progress)
+        filled = self.stage.fill(out, self.settings, runtime, **self.inputs)
+        if not isinstance(filled, StageResult):
+            filled = StageResult(filled or {})
+        machine = f"{self.runtime.device}, threads {self.runtime.threads}"
+        origin = watch.origin(machine, resumed=was_resumed(out))
+        return finish(out, self.recipe, filled, origin)
 
     def _run_as_task(self, body: Callable[[], Reference]) -> Reference:
         """Run `body` as a Prefect task: it writes the record, or finds it and runs none."""
@@ -213,7 +254,7 @@ class _Call:
             cache_key_fn=lambda *_: key,
             cache_result_in_memory=False,
             refresh_cache=False,
-            on_failure=[_drop_failure_record],
+            on_failure=[drop_failure_record],
         )
         return Reference.model_validate(task())
 
@@ -245,53 +286,14 @@ class _Call:
                 f"{stage_name}: damaged, set aside and made again: {problems[0]}{others}"
             )
 
+    def _named(self, stopped: Stopped) -> Stopped:
+        """The same with the stage named and how to go on, once."""
+        if stopped.stage:
+            return stopped
+        return Stopped(stopped.where, f"{self.stage.name} {self.label}".rstrip())
+
     def _say_waiting(self) -> None:
         self._say("another run is making it; waiting for that")
 
     def _say(self, text: str) -> None:
         self.runtime.progress.say(f"{self.stage.name} {self.label}".rstrip() + f": {text}")
-
-
-def _in_flow_run() -> bool:
-    """Whether this thread is inside a Prefect flow run; without the import it can't be."""
-    context = sys.modules.get("prefect.context")
-    return context is not None and context.FlowRunContext.get() is not None
-
-
-def _close(store: Store, record: Path, reference: Reference) -> None:
-    """Write the record unless Prefect has, and make it lasting.
-
-    Prefect's transaction only logs that it could not write; our own attempt says why.
-    """
-    try:
-        written = read_reference(record) == reference
-    except ArtifactDamaged:
-        written = False
-    if not written:
-        _write_record(store.root, reference)
-    flush(record)
-    flush(record.parent)
-    make_read_only(record)
-
-
-def _write_record(root: Path, reference: Reference) -> None:
-    """The record a Prefect task would write, byte for byte, without any server."""
-    from prefect.filesystems import LocalFileSystem
-    from prefect.results import ResultStore
-    from prefect.serializers import JSONSerializer
-
-    storage = LocalFileSystem(basepath=str(root))
-    results = ResultStore(result_storage=storage, serializer=JSONSerializer())
-    key = record_name(reference.stage, reference.key)
-    try:
-        results.write(reference.model_dump(), key=key)
-    except BaseException:
-        (root / key).unlink(missing_ok=True)  # it is not written whole or not at all
-        raise
-
-
-def _drop_failure_record(_task: object, _run: object, state: "RunState") -> None:
-    """Delete the file Prefect writes of a failed task's exception: no part of the store."""
-    path = getattr(getattr(state.data, "metadata", state.data), "storage_key", None)
-    if isinstance(path, str):
-        Path(path).unlink(missing_ok=True)

@@ -8,8 +8,9 @@ import pyarrow as pa
 
 from conf.schema import TrainSettings
 from store.artifact import Artifact
+from store.manifest import Manifest
 from store.tables import write_table
-from tasks.drafts import DraftSource, load_draft, write_draft_tensors
+from tasks.drafts import DraftSource, draft_bytes, load_draft, write_draft_tensors
 from tasks.model_file import ModelPart
 from tasks.packed import read_windows
 from tasks.stage import Runtime, stage
@@ -23,7 +24,20 @@ LOG_TABLE = "log.arrow"
 SAVE_EVERY_S = 15.0
 
 
-@stage("train_draft", version=1)
+def _disk_bytes(settings: TrainSettings, *, draft: DraftSource, **_: object) -> int:
+    """Two checkpoints at once of weights, moments and best, and the draft; all in f32."""
+    each = draft_bytes(draft)
+    return 2 * 4 * each + each
+
+
+def _expected(
+    settings: TrainSettings, past: Manifest | None, **_: object
+) -> Mapping[str, object]:
+    """The steps if patience does not end it earlier; nothing of what it will find."""
+    return {**dict.fromkeys(TRAIN_NUMBERS), "steps": settings.steps}
+
+
+@stage("train_draft", version=1, needs=_disk_bytes, expects=_expected)
 def train_draft(  # noqa: PLR0913 — a stage's inputs, each with a digest of its own
     out: Path,
     settings: TrainSettings,
@@ -42,11 +56,17 @@ def train_draft(  # noqa: PLR0913 — a stage's inputs, each with a digest of it
 
     setting = load_draft(trunk, draft, init, settings.dtype, runtime)
     packed = read_windows(windows)
-    checkpoint = Checkpoint(out)
+    checkpoint = Checkpoint(out, runtime.progress.say)
     resume = checkpoint.load()
     done = 0 if resume is None else len(resume.facts.steps)
-    with runtime.progress.task("training", total=settings.steps, unit="steps") as bar:
-        bar.advance(done)
+    each = {"tokens": settings.batch * float(packed.length[packed.training].mean())}
+    with (
+        runtime.stop.heeded(),
+        runtime.progress.task(
+            "training", total=settings.steps, unit="steps", each=each
+        ) as bar,
+    ):
+        bar.skip(done)
 
         def on_step(step: "StepRecord") -> None:
             bar.advance(1, loss=step.loss, lr=step.lr)
@@ -66,6 +86,7 @@ def train_draft(  # noqa: PLR0913 — a stage's inputs, each with a digest of it
                 checkpoint.save,
                 SAVE_EVERY_S,
                 resume,
+                runtime.stop.is_set,
             ),
         )
     write_draft_tensors(out, setting.draft.tensors())
@@ -120,7 +141,7 @@ def _numbers(result: "FitResult") -> dict[str, object]:
 
 PACKED_SETTINGS = ("window", "split")
 PACKED_NUMBERS = ("tokens", "windows")
-TRAIN_SETTINGS = ("trainable", "select_by", "anchors", "lr", "seed")
+TRAIN_SETTINGS = ("trainable", "select_by", "on_path", "anchors", "lr", "seed")
 TRAIN_NUMBERS = (
     "steps",
     "best_step",

@@ -6,38 +6,31 @@ what the trunk reads (trunk, ids, K, compute type), never a set's name or what i
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from cmfio.reader import open_container
-from conf.schema import Settings
-from store.arrays import Dtype, WindowArray, create_array
 from store.artifact import Artifact
-from store.keys import digest_of
+from store.manifest import Manifest
+from store.space import free_bytes, refuse_little_room
 from tasks.errors import InputError
 from tasks.model_file import ModelPart, torch_dtype, weights_of
 from tasks.packed import Windows, read_windows
+from tasks.planning import is_pending
 from tasks.progress import Bar
+from tasks.shard_rows import (
+    ShardSettings,
+    WindowShard,
+    create_rows,
+    forward_rows,
+    windows_a_call,
+)
 from tasks.stage import Runtime, StageResult, stage
 
 if TYPE_CHECKING:
-    import torch
-
     from nets.trunk import Trunk
-
-ROWS_A_CALL = 2048
-
-
-class ShardSettings(Settings):
-    """What decides the bytes of a shard beside the trunk and the ids."""
-
-    topk: int
-    dtype: Literal["bf16", "f32"]
-    window: int
 
 
 class JoinSettings(ShardSettings):
@@ -45,22 +38,6 @@ class JoinSettings(ShardSettings):
 
     shard_windows: int
     windows: int
-
-
-@dataclass(frozen=True)
-class WindowShard:
-    """Some windows' ids and lengths; they alone, and the order, are its identity."""
-
-    ids: npt.NDArray[np.uint32]
-    length: npt.NDArray[np.int64]
-
-    @cached_property
-    def content_digest(self) -> str:
-        """sha256 of the true ids, padding left out."""
-        rows = [
-            row[:n].tobytes().hex() for row, n in zip(self.ids, self.length, strict=True)
-        ]
-        return digest_of(rows)
 
 
 @dataclass
@@ -84,9 +61,14 @@ class ResidentTrunk:
         return self._model
 
     def passed(self, tokens: int) -> None:
-        """Counts tokens that are done, run or cached."""
+        """Counts tokens that just went through the trunk."""
         self.tokens += tokens
         self.bar.advance(tokens)
+
+    def found(self, tokens: int) -> None:
+        """Counts tokens whose rows were in the store."""
+        self.tokens += tokens
+        self.bar.skip(tokens)
 
 
 def load_trunk(part: ModelPart, dtype: Literal["bf16", "f32"], runtime: Runtime) -> "Trunk":
@@ -104,7 +86,30 @@ def load_trunk(part: ModelPart, dtype: Literal["bf16", "f32"], runtime: Runtime)
         )
 
 
-@stage("trunk_shard", version=1)
+def _shard_bytes(
+    settings: ShardSettings, *, trunk: ResidentTrunk, shard: WindowShard
+) -> int:
+    """The rows of a shard as they are in memory; on disk top-k is a little smaller."""
+    with open_container(trunk.part.path) as container:
+        arch = container.header.arch
+    hidden = arch.hidden_size * (2 if settings.dtype == "bf16" else 4)
+    kept = min(settings.topk, arch.vocab_size)
+    return len(shard.length) * settings.window * (hidden + kept * (4 + 4) + 4)
+
+
+def _shard_tokens(
+    settings: ShardSettings,
+    past: Manifest | None,
+    *,
+    trunk: ResidentTrunk,
+    shard: WindowShard | Artifact,
+) -> Mapping[str, object]:
+    if isinstance(shard, Artifact):
+        return {"tokens": shard.numbers["tokens"]}
+    return {"tokens": int(shard.length.sum())}
+
+
+@stage("trunk_shard", version=1, needs=_shard_bytes, expects=_shard_tokens)
 def trunk_shard(
     out: Path,
     settings: ShardSettings,
@@ -115,17 +120,26 @@ def trunk_shard(
 ) -> Mapping[str, object]:
     """`hidden` [n, T, H], `topk_id` and `topk_p` [n, T, K], `logsumexp` [n, T]."""
     model = trunk.model(settings, runtime)
-    arrays = _create(out, settings, len(shard.length), model)
-    for start in range(0, len(shard.length), _batch(settings)):
-        part = slice(start, start + _batch(settings))
-        rows = _forward(model, shard, part, settings, runtime)
-        for name, values in rows.items():
-            arrays[name][part] = values
-        trunk.passed(int(shard.length[part].sum()))
+    arrays = create_rows(out, settings, len(shard.length), model)
+    total = len(shard.length)
+    with runtime.stop.heeded():
+        for start in range(0, total, windows_a_call(settings)):
+            runtime.stop.check(f"in a shard, after {start} of its {total} windows")
+            part = slice(start, start + windows_a_call(settings))
+            rows = forward_rows(model, shard, part, settings, runtime)
+            for name, values in rows.items():
+                arrays[name][part] = values
+            trunk.passed(int(shard.length[part].sum()))
     return {"tokens": int(shard.length.sum())}
 
 
-@stage("trunk_pass", version=1)
+def _pass_tokens(
+    settings: JoinSettings, past: Manifest | None, *, shards: Sequence[Artifact]
+) -> Mapping[str, object]:
+    return {"tokens": sum(int(shard.numbers["tokens"]) for shard in shards)}
+
+
+@stage("trunk_pass", version=1, expects=_pass_tokens)
 def join_shards(
     out: Path, settings: JoinSettings, runtime: Runtime, *, shards: Sequence[Artifact]
 ) -> StageResult:
@@ -146,8 +160,11 @@ def run_trunk(
 ) -> Artifact:
     """The trunk pass over all windows: each shard is cached, the missing ones run.
 
-    InputError for a token id that the trunk has no embedding for.
+    InputError for a token id that the trunk has no embedding for, DiskFull before the first
+    shard if the missing ones won't fit.
     """
+    if is_pending(windows) or is_pending(trunk):
+        return _pass_to_come(trunk, windows, settings, shard_windows, runtime, label)
     packed = read_windows(windows)
     _refuse_foreign_ids(packed, trunk)
     total = int(packed.length.sum())
@@ -156,16 +173,54 @@ def run_trunk(
         f"trunk pass {label}".strip(), total=total, unit="tokens"
     ) as bar:
         resident = ResidentTrunk(trunk, bar)
+        _refuse_little_room(settings, runtime, resident, [*_cut(packed, shard_windows)])
         for shard in _cut(packed, shard_windows):
             shards.append(
                 trunk_shard(settings, runtime, trunk=resident, shard=shard, label=label)
             )
             done += int(shard.length.sum())
-            resident.passed(done - resident.tokens)
+            resident.found(done - resident.tokens)
     joined = JoinSettings(
         **settings.model_dump(), shard_windows=shard_windows, windows=len(packed.length)
     )
     return join_shards(joined, runtime, shards=shards, label=label)
+
+
+def _pass_to_come(
+    trunk: ModelPart,
+    windows: Artifact,
+    settings: ShardSettings,
+    shard_windows: int,
+    runtime: Runtime,
+    label: str,
+) -> Artifact:
+    """The pass of a plan that cannot know its shards yet: all of them as one."""
+    every = trunk_shard(settings, runtime, trunk=trunk, shard=windows, label=label)
+    joined = JoinSettings(
+        **settings.model_dump(),
+        shard_windows=shard_windows,
+        windows=int(windows.numbers["windows"]),
+    )
+    return join_shards(joined, runtime, shards=[every], label=label)
+
+
+def _refuse_little_room(
+    settings: ShardSettings,
+    runtime: Runtime,
+    trunk: ResidentTrunk,
+    shards: Sequence[WindowShard],
+) -> None:
+    """DiskFull unless the store has room for every shard that is still to come."""
+    root = runtime.store.root
+    needs = [_shard_bytes(settings, trunk=trunk, shard=shard) for shard in shards]
+    if sum(needs) <= free_bytes(root):  # spares a look at every shard
+        return
+    missing = sum(
+        need
+        for need, shard in zip(needs, shards, strict=True)
+        if trunk_shard.find(settings, runtime, trunk=trunk, shard=shard) is None
+    )
+    refuse_little_room(root, missing, "the trunk pass")
 
 
 def _refuse_foreign_ids(packed: Windows, trunk: ModelPart) -> None:
@@ -185,72 +240,3 @@ def _cut(windows: Windows, shard_windows: int) -> Iterator[WindowShard]:
     for start in range(0, len(windows.length), shard_windows):
         part = slice(start, start + shard_windows)
         yield WindowShard(windows.ids[part], windows.length[part])
-
-
-def _batch(settings: ShardSettings) -> int:
-    return max(1, ROWS_A_CALL // settings.window)
-
-
-def _create(
-    out: Path, settings: ShardSettings, count: int, model: "Trunk"
-) -> dict[str, WindowArray]:
-    rows = (count, settings.window)
-    width = int(model.shared.embed_VH.shape[1])
-    kept = _kept(settings, model)
-    hidden: Dtype = "u2" if settings.dtype == "bf16" else "f4"
-    # A chunk is what one call of the trunk writes: one window, or several short ones.
-    create = partial(create_array, out, windows_per_chunk=_batch(settings))
-    return {
-        "hidden": create("hidden", (*rows, width), hidden, "raw"),
-        "topk_id": create("topk_id", (*rows, kept), "u4", "packed"),
-        "topk_p": create("topk_p", (*rows, kept), "f4", "packed"),
-        "logsumexp": create("logsumexp", rows, "f4", "packed"),
-    }
-
-
-def _kept(settings: ShardSettings, model: "Trunk") -> int:
-    """K, no more than the vocabulary has."""
-    return min(settings.topk, int(model.shared.head_VH.shape[0]))
-
-
-def _forward(
-    model: "Trunk",
-    shard: WindowShard,
-    part: slice,
-    settings: ShardSettings,
-    runtime: Runtime,
-) -> dict[str, npt.NDArray[np.generic]]:
-    """One call of the trunk; padded rows are zero in every array."""
-    import torch
-
-    from nets.head import topk_rows
-
-    ids = torch.from_numpy(shard.ids[part].astype(np.int64)).to(runtime.device)
-    with torch.no_grad():  # not inference_mode: the head's buffers outlive this call
-        hidden = model.hidden(ids)
-        normed = model.shared.final_norm(hidden).flatten(0, 1)
-        top = topk_rows(
-            normed, model.shared.head_VH, _kept(settings, model), runtime.head_budget_bytes
-        )
-    shape = ids.shape
-    live = np.arange(shape[1])[None, :] < shard.length[part][:, None]
-    rows = {
-        "hidden": _storable(hidden),
-        "topk_id": top.id_RK.reshape(*shape, -1).cpu().numpy().astype(np.uint32),
-        "topk_p": top.p_RK.reshape(*shape, -1).cpu().numpy(),
-        "logsumexp": top.logsumexp_R.reshape(shape).cpu().numpy(),
-    }
-    return {
-        name: np.where(live[..., None] if a.ndim == 3 else live, a, a.dtype.type(0))
-        for name, a in rows.items()
-    }
-
-
-def _storable(hidden: "torch.Tensor") -> npt.NDArray[np.generic]:
-    """f32 as it is, bf16 as its 16 bits."""
-    import torch
-
-    kept = hidden.contiguous().cpu()
-    bits = kept.view(torch.uint16) if kept.dtype == torch.bfloat16 else kept
-    array: npt.NDArray[np.generic] = bits.numpy()
-    return array

@@ -105,7 +105,7 @@ def test_every_setting_is_listed_here() -> None:
     runtime = {"device", "threads", "head_budget_mib", "store"}
     train = {
         *("depth", "trainable", "lr", "epochs", "steps", "batch", "eval_every"),
-        *("eval_windows", "patience", "select_by", "anchors", "seed"),
+        *("eval_windows", "patience", "select_by", "on_path", "anchors", "seed"),
     }
     assert fields_of(RunConfig) == {
         *("student", "init", "start_from_last_layer", "data", "outputs"),

@@ -18,7 +18,7 @@ from nets.fit_state import FitFacts, FitState
 from nets.hold import reach
 from nets.losses import tail_kl
 from nets.source import Windows
-from nets.training import FitRuntime, FitWindows, chain_losses, fit, sampled_starts
+from nets.training import FitRuntime, FitWindows, chain_losses, fit
 from tests.builders import tiny_llama, tiny_qwen3
 from tests.test_nets.chain_source import ListSource, draft_of, jitter, own_windows
 
@@ -36,6 +36,7 @@ SETTINGS = TrainSettings(
     eval_windows=None,
     patience=None,
     select_by="walk",
+    on_path=False,
     anchors=None,
     seed=0,
     dtype="f32",
@@ -107,33 +108,19 @@ def test_chain_loss_and_gradient_are_autograd_s_over_full_logits(make: type) -> 
         assert off.item() < 1e-4, name
 
 
-def test_anchored_starts_leave_other_chains_out_after_step_1() -> None:
+def test_rows_that_are_not_chosen_never_reach_the_loss() -> None:
     draft = draft_of(tiny_qwen3())
     source = own_windows(draft, (9, 6), 9)
     jitter(draft, 0.3)
     anchors = {(0, 0), (0, 5), (1, 2)}
-    anchor_BT = torch.zeros(2, 9, dtype=torch.bool)
+    chosen_BTC = torch.zeros(2, 9, 3, dtype=torch.bool)
+    chosen_BTC[:, :, 0] = True
     for b, p in anchors:
-        anchor_BT[b, p] = True
+        chosen_BTC[b, p] = True
     plain_C = plain_chain_losses(draft, source, (0, 1), anchors)
-    fused_C = chain_losses(draft, source.batch((0, 1)), 3, Compute(2, "f32", 1), anchor_BT)
+    compute = Compute(2, "f32", 1)
+    fused_C = chain_losses(draft, source.batch((0, 1)), 3, compute, chosen_BTC)
     assert fused_C.tolist() == pytest.approx(plain_C.tolist(), rel=1e-5)
-
-
-def test_sampled_starts_depend_on_seed_and_step_alone_and_keep_their_share() -> None:
-    ids_BT = torch.zeros(8, 500, dtype=torch.int64)
-    drawn = sampled_starts(change(anchors=0.25), 7, ids_BT)
-    torch.manual_seed(99)
-    again = sampled_starts(change(anchors=0.25), 7, ids_BT)
-    other = sampled_starts(change(anchors=0.25), 8, ids_BT)
-    assert drawn is not None
-    assert again is not None
-    assert other is not None
-    assert (drawn == again).all()
-    assert not (drawn == other).all()
-    # 4,000 draws of 1 in 4: a standard deviation of 27.
-    assert abs(int(drawn.sum()) - 1000) < 5 * 27
-    assert sampled_starts(SETTINGS, 7, ids_BT) is None
 
 
 def test_the_first_step_is_adam_s_on_the_clipped_reach_weighted_gradient(

@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 
 from store.arrays import create_array
-from store.completion import StageResult, finish, mark_resumed, prepare, was_resumed
+from store.completion import (
+    StageResult,
+    drop_work,
+    finish,
+    mark_resumed,
+    prepare,
+    was_resumed,
+)
 from store.errors import ArtifactError, NotJson
 from store.manifest import Manifest, Origin, Recipe, key_of
 
@@ -43,6 +50,7 @@ def test_manifest_says_what_lies_there(tmp_path: Path) -> None:
     assert names == ["a.txt", "b/x.txt", "rows/c/0/0", "rows/c/1/0", "rows/zarr.json"]
     pairs = ",".join(f'["{name}","{said["files"][name]["sha256"]}"]' for name in names)
     assert said["content"] == sha(f"[{pairs}]")
+    drop_work(tmp_path)
     assert not (tmp_path / "work").exists()
 
 

@@ -5,13 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from tasks.count import Count, duration
 from tasks.progress import (
-    Count,
     FiledProgress,
     LineProgress,
     RichProgress,
     SilentProgress,
-    duration,
     make_progress,
 )
 
@@ -42,7 +41,7 @@ def test_durations_as_people_say_them(seconds: float, text: str) -> None:
 
 def test_a_line_says_how_much_how_fast_and_how_long() -> None:
     clock = Clock()
-    count = Count("trunk pass", 393_216, "tokens", clock)
+    count = Count("trunk pass", 393_216, "tokens", clock=clock)
     clock.now += 10
     count.add(32_768, {"loss": 1.23456})
     # 3,276.8 tokens/s; 360,448 left: 110 s.
@@ -54,11 +53,37 @@ def test_a_line_says_how_much_how_fast_and_how_long() -> None:
 
 def test_a_line_without_a_total_or_a_start() -> None:
     clock = Clock()
-    count = Count("waiting", None, "", clock)
+    count = Count("waiting", None, "", clock=clock)
     assert count.line() == "waiting: 0"
     clock.now += 2
     count.add(3, {})
     assert count.line() == "waiting: 3, 1.5 steps/s"
+
+
+def test_a_step_says_its_seconds_and_the_tokens_that_go_by() -> None:
+    clock = Clock()
+    count = Count("training", 120, "steps", {"tokens": 4096.0}, clock)
+    clock.now += 8
+    count.add(10, {"loss": 0.81234, "lr": 1.95e-5})
+    # 10 steps of 4,096 tokens in 8 s; 110 left at 0.8 s each.
+    assert count.line() == (
+        "training: 10 of 120 steps (8 %), 0.8 s/step, 5,120 tokens/s, 1 min 28 s left, "
+        "loss 0.8123, lr 1.95e-05"
+    )
+
+
+def test_what_was_done_before_counts_as_done_and_not_as_speed() -> None:
+    clock = Clock()
+    count = Count("trunk pass", 1000, "tokens", clock=clock)
+    clock.now += 1
+    count.skip(600)
+    assert count.line() == "trunk pass: 600 of 1,000 tokens (60 %)"
+    clock.now += 9
+    count.add(100, {})
+    # 100 tokens in 10 s; 300 left: 30 s.
+    assert count.line() == (
+        "trunk pass: 700 of 1,000 tokens (70 %), 10 tokens/s, 30 s left"
+    )
 
 
 def test_a_log_has_a_line_every_few_seconds_and_one_at_the_end() -> None:
@@ -121,8 +146,15 @@ def test_the_file_for_onlookers(tmp_path: Path) -> None:
         "tokens",
     )
     assert said["values"] == {"loss": 0.5}
+    assert said["line"].startswith("packing: 1 of 4 tokens (25 %)")
     progress.say("hello")
     assert inner.said == ["hello"]
+
+
+def test_the_file_is_there_before_the_first_unit_is_done(tmp_path: Path) -> None:
+    path = tmp_path / "work" / "progress.json"
+    with FiledProgress(SilentProgress(), path).task("measuring", total=9, unit="windows"):
+        assert json.loads(path.read_bytes())["line"] == "measuring: 0 of 9 windows (0 %)"
 
 
 def test_a_file_that_cannot_be_written_does_not_stop_the_work(tmp_path: Path) -> None:

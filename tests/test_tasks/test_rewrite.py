@@ -19,7 +19,7 @@ PROVENANCE = {  # healing.md §9, and ours
     *("data", "tokens", "windows", "chain", "stride", "steps", "best_step", "lr", "topk"),
     *("hard", "heldout_kl_start", "heldout_kl_best", "heldout_hold_start"),
     *("heldout_hold_best", "init", "trunk", "layout", "wiring", "trainable", "loss"),
-    *("split", "select_by", "anchors", "window", "seed"),
+    *("split", "select_by", "on_path", "anchors", "window", "seed"),
 }
 
 

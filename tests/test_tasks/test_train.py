@@ -1,7 +1,7 @@
 """Training that was cut goes on from its checkpoint and ends with the same bytes."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from store.store import Store
+from tasks.count import NOTHING
 from tasks.progress import Bar, SilentProgress
 from tasks.stage import Runtime
 from tests.small_heal import Ground, HealRun, heal
@@ -22,11 +23,18 @@ class CutProgress(SilentProgress):
     shown: list[int] = field(default_factory=list)
 
     @contextmanager
-    def task(self, name: str, *, total: int | None = None, unit: str = "") -> Iterator[Bar]:
+    def task(
+        self,
+        name: str,
+        *,
+        total: int | None = None,
+        unit: str = "",
+        each: Mapping[str, float] = NOTHING,
+    ) -> Iterator[Bar]:
         if name == "training":
             yield _CountedBar(self)
         else:
-            with super().task(name, total=total, unit=unit) as bar:
+            with super().task(name, total=total, unit=unit, each=each) as bar:
                 yield bar
 
 
@@ -39,6 +47,8 @@ class _CountedBar:
             self.progress.shown.append(count)
         if len(self.progress.shown) == self.progress.cut_at:
             raise KeyboardInterrupt
+
+    def skip(self, count: int) -> None: ...
 
 
 def run(ground: Ground, progress: CutProgress) -> HealRun:

@@ -12,9 +12,10 @@ from store.store import Store
 from tasks.model_file import open_model
 from tasks.pack import PackSettings, pack_windows
 from tasks.packed import Windows, read_windows
+from tasks.shard_rows import ShardSettings
 from tasks.sources import open_set
 from tasks.stage import Runtime
-from tasks.trunk_pass import ShardSettings, run_trunk
+from tasks.trunk_pass import run_trunk
 from tasks.trunk_rows import TrunkRows, read_rows
 from tests.oracles.trunk import Plain, logits, raw_rows
 from tests.small_heal import WINDOW, Ground

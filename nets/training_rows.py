@@ -1,0 +1,32 @@
+"""Which rows of a chain's later steps a training step learns from.
+
+Axes: B windows, T positions, C chain steps.
+"""
+
+import torch
+from torch import Tensor
+
+from conf.schema import TrainSettings
+from nets.source import Batch, fed_own_tokens
+
+
+def trained_rows(settings: TrainSettings, step: int, batch: Batch) -> Tensor | None:
+    """Rows that may reach the head, bool [B, T, C], step 1 always whole; None: all rows.
+
+    `on_path` leaves out chains that a decode would never run, fed with a token that isn't
+    the trunk's own. `anchors` keeps that share of the starts, drawn anew for every step
+    from the seed and the step alone, so that a resumed run draws the same.
+    """
+    if settings.anchors is None and not settings.on_path:
+        return None
+    chosen_BTC = torch.ones(
+        (*batch.ids_BT.shape, settings.depth), dtype=torch.bool, device=batch.ids_BT.device
+    )
+    if settings.on_path:
+        chosen_BTC &= fed_own_tokens(batch, settings.depth)
+    if settings.anchors is not None:
+        generator = torch.Generator().manual_seed((settings.seed << 32) + step)
+        drawn_BT = torch.rand(batch.ids_BT.shape, generator=generator) < settings.anchors
+        chosen_BTC &= drawn_BT.to(chosen_BTC.device)[:, :, None]
+    chosen_BTC[:, :, 0] = True
+    return chosen_BTC

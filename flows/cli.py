@@ -1,14 +1,24 @@
 """`heal`: the command line. Says its first line before anything heavy is imported."""
 
-import json
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from conf.errors import ConfigError
+from flows.command import (
+    FAILED,
+    AsJson,
+    ConfigName,
+    Sets,
+    StoreOption,
+    guarded,
+    say,
+    tell,
+    tell_json,
+)
+from flows.store_cli import store_app
 
 app = typer.Typer(
     name="heal",
@@ -18,33 +28,57 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
-
-Sets = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", metavar="KEY=VALUE", help="Change a setting, e.g. train.lr=1e-5."
-    ),
-]
-StoreOption = Annotated[
-    Path | None,
-    typer.Option("--store", help="Where artifacts lie (else HEAL_STORE, else .heal)."),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="End with one JSON object on stdout.")]
+app.add_typer(store_app, name="store")
 
 
 @app.command()
 def run(
-    config: Annotated[
-        str, typer.Argument(help="A YAML file, or the name of a shipped one.")
-    ],
+    config: ConfigName,
     overrides: Sets = None,
     store: StoreOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Heals a model as a configuration says."""
-    _first_line(f"heal run {config}")
+    say(f"heal run {config}")
     guarded(lambda: _run(config, overrides or [], store, as_json))
+
+
+@app.command()
+def plan(
+    config: ConfigName,
+    overrides: Sets = None,
+    store: StoreOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tells which stages would run, why, and at what cost; runs nothing."""
+    guarded(lambda: _plan(config, overrides or [], store, as_json))
+
+
+@app.command()
+def status(
+    store: StoreOption = None,
+    last: Annotated[int, typer.Option(min=1, help="How many runs, newest first.")] = 10,
+    as_json: AsJson = False,
+) -> None:
+    """Lists runs: how far one is, where it was cut off, why it failed."""
+    guarded(lambda: _status(store, last, as_json))
+
+
+@app.command()
+def report(
+    run: Annotated[
+        str, typer.Argument(help="A run's id, a report's key, their beginning, or last.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Write the page here.")
+    ] = None,
+    is_opened: Annotated[
+        bool, typer.Option("--open", help="Open the page in a browser.")
+    ] = False,
+    store: StoreOption = None,
+) -> None:
+    """Prints where a run's report page lies, or writes the page."""
+    guarded(lambda: _report(run, out, is_opened, store))
 
 
 @app.command()
@@ -57,7 +91,7 @@ def demo(
     as_json: AsJson = False,
 ) -> None:
     """Shows the whole story: a model, its draft, a fold that makes it stale, the heal."""
-    _first_line(f"heal demo --model {model}")
+    say(f"heal demo --model {model}")
     guarded(lambda: _demo(model, overrides or [], store, as_json))
 
 
@@ -75,7 +109,7 @@ def fold(
     store: StoreOption = None,
 ) -> None:
     """Makes a smaller model: drops layers and FFN neurons, the least by weight first."""
-    _first_line(f"heal fold {model}")
+    say(f"heal fold {model}")
     guarded(lambda: _fold(model, out, drop, ffn, store))
 
 
@@ -84,59 +118,25 @@ def main() -> None:
     app()
 
 
-def _first_line(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)  # noqa: T201 — before rich is imported
-
-
-def guarded(work: Callable[[], int]) -> None:
-    """Runs a command; one plain sentence and an exit code for whatever a user can cause."""
-    try:
-        code = work()
-    except KeyboardInterrupt:
-        _first_line("interrupted; run the same command again, finished stages are kept")
-        code = INTERRUPTED
-    except ConfigError as error:
-        code = _complain(error, BAD_INPUT)
-    except Exception as error:
-        known = _exit_code(error)
-        if known is None:
-            raise
-        code = _complain(error, known)
-    raise typer.Exit(code)
-
-
-def _complain(error: Exception, code: int) -> int:
-    _first_line(f"error: {error}")
-    return code
-
-
-def _exit_code(error: Exception) -> int | None:
-    """2 for input a user can mend, 1 for a failure that says why, None for a defect."""
-    from cmfio.errors import CmfError
-    from nets.errors import ModelError
-    from store.errors import ArtifactError
-    from tasks.errors import InputError
-
-    if isinstance(error, InputError | CmfError | ModelError):
-        return BAD_INPUT
-    return FAILED if isinstance(error, ArtifactError) else None
-
-
 def _run(name: str, overrides: list[str], store: Path | None, as_json: bool) -> int:
     from conf.load import load_config
     from conf.schema import RunConfig
 
     config = load_config(RunConfig, name, overrides)
     from flows.heal import heal_model
+    from flows.runs import recorded
     from flows.runtime import command_line, open_runtime
     from flows.summary import measures_json, print_summary, stages_json
     from tasks.progress import make_progress
 
     runtime = open_runtime(config.runtime, store, make_progress())
-    files = heal_model(config, runtime, command_line("run", name, overrides))
+    command = command_line("run", name, overrides)
+    with recorded(runtime, command, config) as recording:
+        files = heal_model(config, recording.runtime, command)
+        recording.reported(files)
     print_summary(files, runtime)
     if as_json:
-        _print_json(
+        tell_json(
             {
                 "run": files.run,
                 "report": str(files.page),
@@ -148,24 +148,28 @@ def _run(name: str, overrides: list[str], store: Path | None, as_json: bool) -> 
 
 
 def _demo(model: str, overrides: list[str], store: Path | None, as_json: bool) -> int:
-    from conf.demo import DemoConfig
+    from conf.demo import SHIPPED_DEMOS, DemoConfig
     from conf.load import load_config
 
-    configs = {"tiny": "demo", "smollm2": "smollm2"}
-    if model not in configs:
-        raise ConfigError(f"--model {model}: known are {', '.join(configs)}")
-    config = load_config(DemoConfig, configs[model], [f"heal.{text}" for text in overrides])
+    if model not in SHIPPED_DEMOS:
+        raise ConfigError(f"--model {model}: known are {', '.join(SHIPPED_DEMOS)}")
+    changes = [f"heal.{text}" for text in overrides]
+    config = load_config(DemoConfig, SHIPPED_DEMOS[model], changes)
     from flows.demo import run_demo
+    from flows.runs import recorded
     from flows.runtime import command_line, open_runtime
     from flows.summary import demo_json, print_demo
     from tasks.progress import make_progress
 
     runtime = open_runtime(config.heal.runtime, store, make_progress())
     runtime.progress.say(f"{config.demo.about}; {config.demo.duration}")
-    story = run_demo(config, runtime, command_line("demo", f"--model {model}", overrides))
+    command = command_line("demo", f"--model {model}", overrides)
+    with recorded(runtime, command, config) as recording:
+        story = run_demo(config, recording.runtime, command)
+        recording.reported(story.reports[0])
     missed = print_demo(story, runtime)
     if as_json:
-        _print_json(demo_json(story, runtime))
+        tell_json(demo_json(story, runtime))
     return FAILED if missed else 0
 
 
@@ -187,5 +191,39 @@ def _fold(model: Path, out: Path, drop: str, ffn: str, store: Path | None) -> in
     return 0
 
 
-def _print_json(value: Mapping[str, object]) -> None:
-    print(json.dumps(value))  # noqa: T201 — what a script reads
+def _plan(name: str, overrides: list[str], store: Path | None, as_json: bool) -> int:
+    from flows.plan import plan_json, plan_run, plan_text
+
+    plan = plan_run(name, overrides, store)
+    if as_json:
+        tell_json(plan_json(plan))
+    else:
+        tell(plan_text(plan))
+    return 0
+
+
+def _status(store: Path | None, last: int, as_json: bool) -> int:
+    from flows.runtime import asked_store
+    from flows.status import status_json, status_text
+    from store.runs import runs
+
+    root = asked_store(store)
+    listed = runs(root)[:last]
+    if as_json:
+        tell_json(status_json(root, listed))
+    else:
+        tell(status_text(root, listed))
+    return 0
+
+
+def _report(name: str, out: Path | None, is_opened: bool, store: Path | None) -> int:
+    from flows.report_page import find_page, open_page, write_page
+    from flows.runtime import asked_store
+
+    page = find_page(asked_store(store), name)
+    if out is not None:
+        page = write_page(page, out)
+    tell(str(page))
+    if is_opened:
+        open_page(page)
+    return 0

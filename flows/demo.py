@@ -1,5 +1,6 @@
 """The demonstration: a model, its draft, a fold that makes it stale, the heal, controls."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cmfio.gguf import find_wheel_gguf
@@ -59,6 +60,26 @@ class Story:
 
 def run_demo(config: DemoConfig, runtime: Runtime, command: str) -> Story:
     """Runs every stage that is not cached; publishes the first seed's outputs."""
+    ground, told = tell_all(config, runtime)
+    publish_outputs(told[0].healed, config.heal.outputs, runtime)
+    stories = demo_stories(config, command, ground, told)
+    reports = tuple(write_report(story, runtime) for story in stories)
+    return Story(told, reports, config.demo.gate)
+
+
+def demo_stories(
+    config: DemoConfig, command: str, ground: Ground, told: Sequence[Told]
+) -> list[HealStory]:
+    """What each seed's report tells."""
+    windows, rows = ground.windows, ground.rows
+    return [
+        HealStory(config.heal, command, windows, rows, one.healed, one.measures)
+        for one in told
+    ]
+
+
+def tell_all(config: DemoConfig, runtime: Runtime) -> tuple[Ground, tuple[Told, ...]]:
+    """Every stage of a demonstration before its reports."""
     demo, heal = config.demo, config.heal
     refuse_bad_outputs_of(heal, {})
     bare = demo_source(config, runtime)
@@ -72,15 +93,7 @@ def run_demo(config: DemoConfig, runtime: Runtime, command: str) -> Story:
         tell(config, seed, source_ground, ground, source.draft, runtime)
         for seed in demo.seeds
     )
-    publish_outputs(told[0].healed, heal.outputs, runtime)
-    reports = tuple(
-        write_report(
-            HealStory(heal, command, ground.windows, ground.rows, one.healed, one.measures),
-            runtime,
-        )
-        for one in told
-    )
-    return Story(told, reports, demo.gate)
+    return ground, told
 
 
 def demo_source(config: DemoConfig, runtime: Runtime) -> ModelFile:

@@ -5,6 +5,7 @@ from prefect import flow
 from conf.load import load_config
 from conf.schema import RunConfig
 from flows.heal import heal_model
+from flows.runs import recorded
 from flows.runtime import command_line, open_runtime
 from tasks.progress import make_progress
 
@@ -17,5 +18,8 @@ async def heal(conf: str, overrides: list[str] | None = None) -> dict[str, objec
     """
     config = load_config(RunConfig, conf, overrides or [])
     runtime = open_runtime(config.runtime, None, make_progress())
-    files = heal_model(config, runtime, command_line("run", conf, overrides or []))
+    command = command_line("run", conf, overrides or [])
+    with recorded(runtime, command, config) as recording:
+        files = heal_model(config, recording.runtime, command)
+        recording.reported(files)
     return {"run": files.run, "report": str(files.page)}

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cmfio.codecs.registry import codec_named
+from cmfio.policy import parse_request
 from conf.machine import ComputeType, resolve_dtype
 from conf.schema import OutputSpec, RunConfig, TrainSettings
 from store.artifact import Artifact
@@ -21,10 +21,11 @@ from tasks.pack import (
 )
 from tasks.report import Healed, HealStory, ReportFiles, Written, write_report
 from tasks.rewrite import RewriteSettings, publish, refuse_bad_outputs, rewrite_model
+from tasks.shard_rows import ShardSettings
 from tasks.sources import DataSet, open_set
 from tasks.stage import Runtime
 from tasks.train import heal_provenance, train_draft
-from tasks.trunk_pass import ShardSettings, run_trunk
+from tasks.trunk_pass import run_trunk
 
 FRESH_WINDOWS = 8  # the size of the last layer's input hardly moves after a few
 
@@ -77,6 +78,13 @@ def heal_model(config: RunConfig, runtime: Runtime, command: str) -> ReportFiles
     Raises InputError, CmfError or ModelError for what a user can mend, before anything runs
     where it can be known before.
     """
+    story = heal_story(config, runtime, command)
+    publish_outputs(story.healed, config.outputs, runtime)
+    return write_report(story, runtime)
+
+
+def heal_story(config: RunConfig, runtime: Runtime, command: str) -> HealStory:
+    """Every stage of a heal before its report; writes nothing outside the store."""
     inputs = {"student": config.student, "init model": config.init}
     refuse_bad_outputs_of(config, {k: Path(v) for k, v in inputs.items() if v is not None})
     student = open_model(config.student, runtime)
@@ -85,17 +93,14 @@ def heal_model(config: RunConfig, runtime: Runtime, command: str) -> ReportFiles
     ground = lay_ground(student, config, open_sets(config, runtime), runtime)
     start = starting_draft(config, ground, init, runtime)
     healed = heal_on(ground, start, settings_of(config, ground, start), config, runtime)
-    publish_outputs(healed, config.outputs, runtime)
     measures = {"stale": healed.stale, "healed": healed.outputs[0].measure}
-    story = HealStory(config, command, ground.windows, ground.rows, healed, measures)
-    return write_report(story, runtime)
+    return HealStory(config, command, ground.windows, ground.rows, healed, measures)
 
 
 def refuse_bad_outputs_of(config: RunConfig, inputs: Mapping[str, Path]) -> None:
     """What is wrong with outputs and codecs, before any model or data is opened."""
     for output in config.outputs:
-        if output.codec != "keep":
-            codec_named(output.codec)
+        parse_request(output.codec)
     refuse_bad_outputs([Path(output.path) for output in config.outputs], inputs)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from conf.machine import environment_store, idle_cores, limit_threads, resolve_device
 from conf.schema import RuntimeConfig
 from store.store import Store
+from tasks.interrupt import SIGNALS
 from tasks.progress import Progress
 from tasks.stage import Ledger, Runtime
 
@@ -16,6 +17,11 @@ DEFAULT_STORE = "./.heal"
 def store_root(option: Path | None, config: RuntimeConfig) -> Path:
     """`--store`, else HEAL_STORE, else runtime.store, else ./.heal."""
     return Path(option or environment_store() or config.store or DEFAULT_STORE)
+
+
+def asked_store(option: Path | None) -> Path:
+    """The store of a command without a configuration, absolute."""
+    return store_root(option, RuntimeConfig()).absolute()
 
 
 def command_line(verb: str, what: str, overrides: Sequence[str]) -> str:
@@ -36,4 +42,5 @@ def open_runtime(config: RuntimeConfig, store: Path | None, progress: Progress) 
         head_budget_bytes=config.head_budget_mib << 20,
         progress=progress,
         ledger=Ledger(),
+        stop=SIGNALS,
     )

@@ -95,7 +95,7 @@ def test_a_bad_tensor_hash(finished: Ground, tmp_path: Path) -> None:
 def test_an_unknown_codec(finished: Ground, tmp_path: Path) -> None:
     outputs = [{"codec": "q5_best", "path": str(tmp_path / "out.cmf")}]
     said = complaint(finished.config(outputs=outputs), tmp_path)
-    assert "no codec 'q5_best'; there are f32, f16" in said
+    assert "no codec 'q5_best'; there are keep, f32, f16" in said
 
 
 def test_text_without_a_tokenizer(finished: Ground, tmp_path: Path) -> None:

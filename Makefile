@@ -4,7 +4,7 @@ BIN := .venv/bin
 export HF_HUB_OFFLINE := 1
 export TRANSFORMERS_OFFLINE := 1
 
-.PHONY: demo smollm2 test check fix clean
+.PHONY: demo smollm2 test faults check bench fix clean
 
 demo: .venv/.ready
 	$(BIN)/heal demo
@@ -13,14 +13,22 @@ smollm2: .venv/.ready .venv/.smollm2
 	$(BIN)/heal demo --model smollm2
 
 test: .venv/.ready-dev
-	$(BIN)/python -m pytest tests -q
+	$(BIN)/python -m pytest tests -q --ignore tests/test_faults
+
+# Kills, full disks, damage, done to the real program.
+faults: .venv/.ready-dev
+	$(BIN)/python -m pytest tests/test_faults -q
 
 check: .venv/.ready-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy cmfio conf flows nets store tasks tests ui
+	$(BIN)/mypy bench cmfio conf flows nets store tasks tests ui
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest tests -q
+
+# Needs a quiet machine; writes docs/benchmarks.md and docs/benchmarks.json.
+bench: .venv/.ready .venv/.smollm2
+	$(BIN)/python bench/run.py
 
 fix: .venv/.ready-dev
 	$(BIN)/ruff check --fix .

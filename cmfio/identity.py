@@ -8,11 +8,9 @@ from cmfio.errors import DamagedTensor
 from cmfio.hash64 import Hash64
 from cmfio.header import TensorEntry
 from cmfio.json_text import Json, spell_sorted
+from cmfio.layout import Progress
 from cmfio.reader import Container
 
-Progress = Callable[[int, int], None]
-
-CHUNK_BYTES = 1 << 22
 DRAFT_PREFIX = "model.mtp."
 SKILL_PREFIX = "skill."
 
@@ -77,9 +75,7 @@ def model_digests(container: Container, progress: Progress | None = None) -> Mod
 
 def _checked_sha256(container: Container, name: str, advance: Callable[[int], None]) -> str:
     sha, running = hashlib.sha256(), Hash64()
-    payload = container.payload(name)
-    for start in range(0, len(payload), CHUNK_BYTES):
-        chunk = payload[start : start + CHUNK_BYTES]
+    for chunk in container.chunks(name):
         sha.update(chunk)
         running.update(chunk)
         advance(len(chunk))

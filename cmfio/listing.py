@@ -1,24 +1,23 @@
-"""What `cmf info` and `cmf dump` show: a summary of a container, and its parts as bytes."""
+"""`cmf info`: the main facts of a model file."""
 
-import io
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 
-import numpy as np
-
-from cmfio.codecs.words import WORDS
-from cmfio.errors import CmfError
-from cmfio.header import dump_header
+from cmfio.dtypes import element_count
+from cmfio.envelope import Feature
+from cmfio.header import TensorEntry
 from cmfio.identity import DRAFT_PREFIX
-from cmfio.json_text import Json
+from cmfio.json_text import Json, spell_json
 from cmfio.reader import Container
-
-SECTIONS = ("masks", "vocab", "index")
 
 
 @dataclass(frozen=True)
 class Summary:
-    """The main facts of a model file; `dtypes` counts stored bytes."""
+    """The main facts of a model file; `dtypes` counts stored bytes.
+
+    `notes` are oddities that a peer's program may have left, and that no check refuses.
+    """
 
     path: str
     files: int
@@ -30,19 +29,23 @@ class Summary:
     parameters: int
     nbytes: int
     draft_tensors: int
+    draft_parameters: int
+    draft_declared: bool
     dtypes: dict[str, int]
     sections: dict[str, int]
     features: list[str]
+    skills: list[str]
+    quant_type: str
+    arch: Json
     provenance: Json
+    notes: list[str]
 
     def to_json(self) -> dict[str, Json]:
         """All of it, for a script."""
         return asdict(self)
 
     def to_text(self) -> str:
-        """All of it, a line a fact."""
-        dtypes = ", ".join(f"{name} {size:,}" for name, size in self.dtypes.items())
-        sections = ", ".join(f"{name} {size:,}" for name, size in self.sections.items())
+        """The most of it, a line a fact."""
         shards = "" if self.files == 1 else f" and {self.files - 1} more shards"
         lines = {
             "file": f"{self.path}{shards}",
@@ -50,52 +53,72 @@ class Summary:
             f"vocabulary {self.vocab_size:,}",
             "tensors": f"{self.tensors:,} with {self.parameters:,} values, "
             f"{self.nbytes:,} bytes",
-            "draft": f"{self.draft_tensors} tensors" if self.draft_tensors else "none",
-            "bytes by dtype": dtypes or "none",
-            "sections": sections or "none",
+            "draft": self._draft(),
+            "bytes by dtype": _counts(self.dtypes),
+            "sections": _counts(self.sections),
             "requires": ", ".join(self.features),
+            "skills": ", ".join(self.skills),
+            "provenance": spell_json(self.provenance) if self.provenance else "",
         }
-        return "\n".join(f"{key + ':':16}{value}" for key, value in lines.items())
+        shown = [f"{key + ':':16}{value}" for key, value in lines.items() if value]
+        return "\n".join(shown + [f"{'note:':16}{note}" for note in self.notes])
+
+    def _draft(self) -> str:
+        if self.draft_tensors:
+            return f"{self.draft_tensors} tensors with {self.draft_parameters:,} values"
+        return "declared, but its tensors aren't here" if self.draft_declared else "none"
 
 
 def summarise(container: Container) -> Summary:
     """The facts of an open model, all shards together; reads no payload."""
-    arch = container.header.arch
+    header = container.header
     entries = container.entries.values()
+    draft = [entry for entry in entries if entry.name.startswith(DRAFT_PREFIX)]
     dtypes: Counter[str] = Counter()
     for entry in entries:
         dtypes[entry.dtype] += entry.nbytes
-    provenance = container.header.to_json().get("provenance")
+    tree = header.to_json()
     return Summary(
         path=str(container.path),
         files=len(container.files),
-        arch_name=arch.arch_name,
-        layers=arch.num_layers,
-        hidden_size=arch.hidden_size,
-        vocab_size=arch.vocab_size,
+        arch_name=header.arch.arch_name,
+        layers=header.arch.num_layers,
+        hidden_size=header.arch.hidden_size,
+        vocab_size=header.arch.vocab_size,
         tensors=len(entries),
-        parameters=sum(int(np.prod(entry.shape, dtype=object)) for entry in entries),
+        parameters=_values(entries),
         nbytes=sum(entry.nbytes for entry in entries),
-        draft_tensors=sum(entry.name.startswith(DRAFT_PREFIX) for entry in entries),
+        draft_tensors=len(draft),
+        draft_parameters=_values(draft),
+        draft_declared=header.arch.mtp is not None,
         dtypes=dict(dtypes.most_common()),
         sections={name: len(part) for name, part in container.files[0].trailing().items()},
         features=[str(bit.name) for bit in container.files[0].envelope.features],
-        provenance=provenance,
+        skills=[skill.id for skill in header.skills],
+        quant_type=header.quant_type,
+        arch=tree["arch"],
+        provenance=tree.get("provenance"),
+        notes=list(_notes(container)),
     )
 
 
-def part_bytes(container: Container, part: str, *, raw: bool = False) -> bytes:
-    """The header, a section, or a tensor (as .npy of f32 or whole numbers, or `raw`)."""
-    if part == "header":
-        return dump_header(container.header)
-    if part in SECTIONS:
-        section = container.files[0].trailing().get(part)
-        if section is None:
-            raise CmfError(f"{container.path}: has no section {part!r}")
-        return bytes(section)
-    if raw:
-        return bytes(container.payload(part))
-    file = io.BytesIO()
-    is_whole = container.entry(part).dtype in WORDS
-    np.save(file, container.words(part) if is_whole else container.tensor(part))
-    return file.getvalue()
+def _notes(container: Container) -> Iterator[str]:
+    first = container.files[0]
+    hashes = first.header.section_hashes
+    recorded = {} if hashes is None else hashes.to_json()
+    for name in sorted(set(recorded) - set(first.trailing())):
+        if recorded[name] is not None:
+            yield f"a hash of {name} is recorded, but there is no such section"
+    is_skill = any(skill.base_dir_hash is not None for skill in first.header.skills)
+    if is_skill and Feature.SKILL_FILE not in first.envelope.features:
+        yield "a skill for another model, though the envelope doesn't say so"
+    if len(first.header.arch.layer_types) != first.header.arch.num_layers:
+        yield "layer_types doesn't name every layer"
+
+
+def _values(entries: Iterable[TensorEntry]) -> int:
+    return sum(element_count(entry.shape) for entry in entries)
+
+
+def _counts(sizes: dict[str, int]) -> str:
+    return ", ".join(f"{name} {size:,}" for name, size in sizes.items()) or "none"

@@ -6,16 +6,18 @@ cuts short while it is open ends the process (SIGBUS), so ours are renamed into 
 
 import contextlib
 import mmap
+import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, BinaryIO, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cmfio.copying import CHUNK_BYTES, FileRange
 from cmfio.directory import by_name, check_entries, parse_directory
 from cmfio.envelope import SIZE, Envelope, check_features, parse_envelope
 from cmfio.errors import (
@@ -29,6 +31,7 @@ from cmfio.errors import (
 from cmfio.header import Header, TensorEntry, parse_header
 from cmfio.rules import check_arch, check_knowledge, check_prism_targets
 from cmfio.sections import check_index, check_masks
+from cmfio.shard_names import sibling_paths
 
 if TYPE_CHECKING:
     from cmfio.codecs.words import Unsigned
@@ -41,6 +44,7 @@ class ShardFile:
     """One mapped file: its envelope, header, its own tensors, and its bytes."""
 
     path: Path
+    file: BinaryIO
     map: mmap.mmap
     envelope: Envelope
     header: Header
@@ -55,10 +59,21 @@ class ShardFile:
         present = [name for name in TRAILING if self.envelope.spans[name].length]
         return {name: self.section(name) for name in present}
 
+    def forget(self, offset: int, length: int) -> None:
+        """Hand back the memory of some bytes of the data; they can be read again.
+
+        A map's pages count as the process's own for as long as it keeps them.
+        """
+        start = self.envelope.spans["data"].offset + offset
+        end = min(start + length, len(self.map))
+        start -= start % mmap.PAGESIZE
+        if end > start:
+            self.map.madvise(mmap.MADV_DONTNEED, start, end - start)
+
     def close(self) -> None:
         """Let the map go; views still held keep it alive until they are dropped."""
-        with contextlib.suppress(BufferError):
-            self.map.close()
+        self.file.close()
+        _unmap(self.map)
 
 
 class Container:
@@ -76,6 +91,11 @@ class Container:
     def is_single_file(self) -> bool:
         """Whether there are no further shards."""
         return len(self.files) == 1
+
+    @property
+    def paths(self) -> list[Path]:
+        """All of its files."""
+        return [file.path for file in self.files]
 
     @property
     def masks(self) -> memoryview | None:
@@ -107,6 +127,21 @@ class Container:
         data = self.files[entry.shard].section("data")
         return data[entry.offset : entry.offset + entry.nbytes]
 
+    def stored(self, name: str) -> FileRange:
+        """Where a tensor's stored bytes lie, for copying; good until this is closed."""
+        entry = self.entry(name)
+        file = self.files[entry.shard]
+        offset = file.envelope.spans["data"].offset + entry.offset
+        return FileRange(file.path, file.file.fileno(), offset, entry.nbytes)
+
+    def chunks(self, name: str) -> Iterator[memoryview]:
+        """The stored bytes in pieces, each forgotten when the next is asked for."""
+        entry = self.entry(name)
+        payload = self.payload(name)
+        for start in range(0, entry.nbytes, CHUNK_BYTES):
+            yield payload[start : start + CHUNK_BYTES]
+            self.files[entry.shard].forget(entry.offset + start, CHUNK_BYTES)
+
     def tensor(
         self, name: str, out: NDArray[np.float32] | None = None
     ) -> NDArray[np.float32]:
@@ -118,7 +153,14 @@ class Container:
 
         entry = self.entry(name)
         where = f"{self.path}: tensor {name!r}"
-        return decode_payload(self.payload(name), entry.dtype, entry.shape, where, out)
+        values = decode_payload(self.payload(name), entry.dtype, entry.shape, where, out)
+        self.forget(name)
+        return values
+
+    def forget(self, name: str) -> None:
+        """Hand back the memory of a tensor's stored bytes; they can be read again."""
+        entry = self.entries[name]
+        self.files[entry.shard].forget(entry.offset, entry.nbytes)
 
     def words(self, name: str) -> "Unsigned":
         """The whole numbers of a u8, u32 or u64 tensor, a copy; else UnknownCodec."""
@@ -159,7 +201,7 @@ def open_container(path: str | Path) -> Container:
     try:
         shard = files[0].header.shard
         if shard is not None:
-            siblings = _sibling_paths(files[0].path, shard.no, shard.count)
+            siblings = sibling_paths(files[0].path, shard.no, shard.count)
             for number, sibling in enumerate(siblings, start=1):
                 files.append(open_file(sibling, number))
                 _check_sibling(files[-1], files[0].header, number + 1)
@@ -172,26 +214,32 @@ def open_container(path: str | Path) -> Container:
 
 def open_file(path: Path, shard: int = 0) -> ShardFile:
     """One file by itself, checked; its entries say they are of `shard` (counted from 0)."""
-    mapped, envelope = _map(path)
-    try:
-        return _checked(path, mapped, envelope, shard)
-    except BaseException:
-        with contextlib.suppress(BufferError):
-            mapped.close()
-        raise
+    with contextlib.ExitStack() as on_failure:
+        file = on_failure.enter_context(_opened(path))
+        mapped, envelope = _map(path, file)
+        on_failure.callback(_unmap, mapped)
+        checked = _checked(path, file, mapped, envelope, shard)
+        on_failure.pop_all()
+    return checked
 
 
-def _map(path: Path) -> tuple[mmap.mmap, Envelope]:
+def _opened(path: Path) -> BinaryIO:
     try:
-        info = path.stat()
-        if not stat.S_ISREG(info.st_mode):
+        # Not to be waited for: it could be a pipe.
+        if not stat.S_ISREG(path.stat().st_mode):
             raise CmfIoError(f"{path}: isn't a file; give a .cmf container")
-        size = info.st_size
-        with path.open("rb") as file:
-            envelope = parse_envelope(file.read(SIZE), size, path)
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return path.open("rb", buffering=0)
     except FileNotFoundError:
         raise FileNotFound(f"{path}: there is no such file") from None
+    except (OSError, ValueError) as error:
+        raise CmfIoError(f"{path}: can't be read: {error}") from error
+
+
+def _map(path: Path, file: BinaryIO) -> tuple[mmap.mmap, Envelope]:
+    try:
+        size = os.fstat(file.fileno()).st_size
+        envelope = parse_envelope(file.read(SIZE), size, path)
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as error:
         raise CmfIoError(f"{path}: can't be read: {error}") from error
     if len(mapped) < size:
@@ -200,21 +248,28 @@ def _map(path: Path) -> tuple[mmap.mmap, Envelope]:
     return mapped, envelope
 
 
-def _checked(path: Path, mapped: mmap.mmap, envelope: Envelope, shard: int) -> ShardFile:
+def _unmap(mapped: mmap.mmap) -> None:
+    with contextlib.suppress(BufferError):
+        mapped.close()
+
+
+def _checked(
+    path: Path, file: BinaryIO, mapped: mmap.mmap, envelope: Envelope, shard: int
+) -> ShardFile:
     header = _header(_span(mapped, envelope, "header"), path)
     check_features(envelope, header, path)
     check_arch(header.arch, str(path))
     entries = parse_directory(bytes(_span(mapped, envelope, "dir")), path, shard)
     check_prism_targets(header, entries, str(path))
     check_entries(entries, _span(mapped, envelope, "data"), path)
-    file = ShardFile(path, mapped, envelope, header, entries)
-    sections = file.trailing()
+    checked = ShardFile(path, file, mapped, envelope, header, entries)
+    sections = checked.trailing()
     if "masks" in sections:
         check_masks(sections["masks"], header.arch, str(path))
     if "index" in sections:
         check_index(sections["index"], str(path))
     check_knowledge(header, by_name(entries, path), sections, str(path))
-    return file
+    return checked
 
 
 def _span(mapped: mmap.mmap, envelope: Envelope, name: str) -> memoryview:
@@ -227,18 +282,6 @@ def _header(data: memoryview, path: Path) -> Header:
         return parse_header(bytes(data))
     except ParseError as error:
         raise ParseError(f"{path}: {error}") from error
-
-
-def _sibling_paths(first: Path, number: int, count: int) -> Iterator[Path]:
-    if number != 1:
-        raise ParseError(f"{first}: is shard {number} of {count}; open the first one")
-    ending = f"-00001-of-{count:05}.cmf"
-    if not first.name.endswith(ending):
-        raise ParseError(f"{first}: a first shard's name must end with {ending}")
-    stem = first.name.removesuffix(ending)
-    # One at a time: a hostile count of 10^9 fails at the first file that isn't there.
-    for sibling in range(2, count + 1):
-        yield first.with_name(f"{stem}-{sibling:05}-of-{count:05}.cmf")
 
 
 def _check_sibling(file: ShardFile, first: Header, number: int) -> None:

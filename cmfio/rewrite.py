@@ -1,6 +1,6 @@
 """A copy of a model with some tensors replaced, all else byte for byte (cmf.md §14)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +13,13 @@ from cmfio.errors import NotEncodable, UnknownCodec, UnsupportedFeature
 from cmfio.hash64 import Bytes
 from cmfio.header import Arch, Header
 from cmfio.json_text import Json
+from cmfio.layout import Payload
 from cmfio.policy import KEEP, Request, parse_request, stored_codec
 from cmfio.reader import Container
-from cmfio.writer import Payload, write_container
+from cmfio.writer import Output, write_model
 
 
-def rewrite(
+def rewrite(  # noqa: PLR0913 — what changes, and how it is written
     source: Container,
     out: Path,
     replace: Mapping[str, F32],
@@ -26,50 +27,72 @@ def rewrite(
     codec: str = KEEP,
     provenance: tuple[str, Json] | None = None,
     header: Header | None = None,
-) -> None:
-    """Write `out`: the tensors of `source`, `replace`'s in their place, new ones behind.
+    output: Output = Output(),  # noqa: B008 — frozen
+) -> list[Path]:
+    """The files written: `source`'s tensors, `replace`'s in their place, new ones behind.
 
     `keep` stores a replaced tensor in the dtype its entry has (a new one as f16). Any other
     word that `parse_request` knows is for replaced matrices; 1-D tensors keep their dtype.
-    Shapes may differ. `header` stands in for the source's own. One file comes out, whatever
-    the shards were.
+    Shapes may differ. `header` stands in for the source's own. `out` is one file, whatever
+    the shards were, unless `output` cuts it.
 
     SameFile if `out` is the source; NotEncodable or UnknownCodec before anything is
     written; UnsupportedFeature for a sealed genome; DamagedTensor for a damaged copy.
     """
-    refuse_same(out, (file.path for file in source.files))
-    _refuse_genome(source)
-    cleared = {"shard": None, "segments": ()}
-    head = (header or source.header).model_copy(update=cleared)
+    refuse_rewrite(source, out)
+    head = header or source.header
     request = parse_request(codec)
     payloads = [
-        _replaced(source, name, replace[name], request, head.arch)
+        _replaced(source, name, replace[name], (request, head.arch, output.threads))
         if name in replace
         else copy_tensor(source, name)
         for name in dict.fromkeys([*source.entries, *replace])
     ]
     if provenance is not None:
         head = head.with_provenance(*provenance)
-    write_container(
-        out, head, payloads, masks=source.masks, vocab=source.vocab, index=source.index
-    )
+    return write_like(source, out, payloads, head, output)
 
 
-def encode_tensor(name: str, values: F32, codec: str) -> Payload:
+def write_like(
+    source: Container,
+    out: Path,
+    payloads: Sequence[Payload],
+    header: Header,
+    output: Output,
+) -> list[Path]:
+    """The files written: these payloads, with the masks, vocab and index of `source`.
+
+    What `header` says of where things lie in the source is dropped.
+    """
+    head = header.model_copy(update={"shard": None, "segments": ()})
+    sections = source.files[0].trailing()
+    return write_model(out, head, payloads, sections, output, source.paths)
+
+
+def refuse_rewrite(source: Container, out: Path) -> None:
+    """Raise, before any work, if `out` is the source, or the source a sealed genome."""
+    refuse_same(out, source.paths)
+    genome = source.header.genome
+    if genome is not None:
+        raise UnsupportedFeature(
+            f"{source.path}: is a sealed genome ({genome.id}); each tensor outside skills, "
+            "the draft too, is under its trunk_hash: a changed copy would open nowhere"
+        )
+
+
+def encode_tensor(name: str, values: F32, codec: str, *, threads: int = 1) -> Payload:
     """`values`, f32, to be stored by `codec`; NotEncodable names tensor and index.
 
-    They are checked now and encoded when the file is written (don't change them between),
-    or at once where their size decides the payload's.
+    They are checked now and encoded when the file is written; don't change them between.
     """
-    _check_values(name, values, _codec_for(name, values.shape, codec))
-    return encode_later(name, values.shape, codec, lambda: values)
+    check_values(name, values, _codec_for(name, values.shape, codec))
+    return encode_later(name, values.shape, codec, lambda: values, threads=threads)
 
 
-def encode_later(name: str, shape: Shape, codec: str, make: Callable[[], F32]) -> Payload:
-    """Like `encode_tensor` for values that `make` gives when the file is written.
-
-    At once, too, if the codec's size depends on them: vbit, vbit_ro and q1s.
-    """
+def encode_later(
+    name: str, shape: Shape, codec: str, make: Callable[[], F32], *, threads: int = 1
+) -> Payload:
+    """Like `encode_tensor` for values that `make` gives when the file is written."""
     chosen = _codec_for(name, shape, codec)
 
     def encoded() -> Bytes:
@@ -78,14 +101,10 @@ def encode_later(name: str, shape: Shape, codec: str, make: Callable[[], F32]) -
             raise NotEncodable(
                 f"tensor {name!r}: shape {values.shape} came, {shape} announced"
             )
-        _check_values(name, values, chosen)
-        return chosen.encode(values)
+        check_values(name, values, chosen)
+        return chosen.encode(values, threads=threads)
 
-    nbytes = chosen.nbytes(shape)
-    if nbytes is None:
-        data = encoded()
-        return Payload(name, chosen.dtype, shape, data, len(data))
-    return Payload(name, chosen.dtype, shape, encoded, nbytes)
+    return Payload(name, chosen.dtype, shape, encoded, chosen.nbytes(shape))
 
 
 def copy_tensor(source: Container, name: str, new_name: str | None = None) -> Payload:
@@ -95,25 +114,28 @@ def copy_tensor(source: Container, name: str, new_name: str | None = None) -> Pa
         new_name or name,
         entry.dtype,
         entry.shape,
-        lambda: source.payload(name),
+        source.stored(name),
         entry.nbytes,
         entry.hash64,
     )
 
 
 def _replaced(
-    source: Container, name: str, values: F32, request: Request, arch: Arch
+    source: Container, name: str, values: F32, wanted: tuple[Request, Arch, int]
 ) -> Payload:
     """A replaced or a new tensor, in the codec that is due to it."""
+    request, arch, threads = wanted
     entry = source.entries.get(name)
     if entry is None or (request.codec is not None and values.ndim > 1):
-        return encode_tensor(name, values, stored_codec(name, values.shape, request, arch))
-    if entry.dtype not in CODECS:
+        codec = stored_codec(name, values.shape, request, arch)
+    elif entry.dtype in CODECS:
+        codec = entry.dtype
+    else:
         raise UnknownCodec(
             f"{source.path}: tensor {name!r} is stored as {entry.dtype}, which holds no "
             f"weights, so it can't be kept; name a codec: {', '.join(CODECS)}"
         )
-    return encode_tensor(name, values, entry.dtype)
+    return encode_tensor(name, values, codec, threads=threads)
 
 
 def _codec_for(name: str, shape: Shape, dtype: str) -> Codec:
@@ -124,22 +146,19 @@ def _codec_for(name: str, shape: Shape, dtype: str) -> Codec:
     return codec
 
 
-def _check_values(name: str, values: F32, codec: Codec) -> None:
+def check_values(name: str, values: F32, codec: Codec, top: int = 0) -> None:
+    """Raise NotEncodable, naming tensor and index, if `codec` can't hold one of `values`.
+
+    `top` is the first row's number where `values` are some rows only.
+    """
     problem = codec.value_problem(values)
     if problem is None:
         return
     place = np.unravel_index(problem.place, values.shape) if values.ndim else ()
     index = [int(i) for i in place]
+    value = values[place]
+    if index:
+        index[0] += top
     raise NotEncodable(
-        f"tensor {name!r} as {codec.name}: value {values[place]} at {index} is "
-        f"{problem.why}"
+        f"tensor {name!r} as {codec.name}: value {value} at {index} is {problem.why}"
     )
-
-
-def _refuse_genome(source: Container) -> None:
-    genome = source.header.genome
-    if genome is not None:
-        raise UnsupportedFeature(
-            f"{source.path}: is a sealed genome ({genome.id}); each tensor outside skills, "
-            "the draft too, is under its trunk_hash: a changed copy would open nowhere"
-        )

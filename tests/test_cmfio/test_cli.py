@@ -2,6 +2,8 @@
 
 import json
 import math
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -64,15 +66,41 @@ def test_verify_lists_problems_for_scripts() -> None:
     path = str(PEERS / "invalid" / "verify_vocab_byte.cmf")
     result = cmf("verify", path, "--json")
     assert result.exit_code == 1
-    (problem,) = json.loads(result.stdout)["problems"]
-    assert "section 'vocab'" in problem
+    told = json.loads(result.stdout)
+    assert list(told) == ["error", "problems"]
+    assert told["error"] is None
+    assert "section 'vocab'" in told["problems"][0]
+    assert json.loads(cmf("verify", FULL, "--json").stdout) == {
+        "error": None,
+        "problems": [],
+    }
 
 
-def test_dump_takes_parts_out(tmp_path: Path) -> None:
+EXPECTED = json.loads((PEERS / "invalid" / "expected.json").read_text("utf-8"))
+
+
+@pytest.mark.parametrize("name", sorted(EXPECTED))
+def test_verify_says_the_peers_verdict_for_scripts(name: str) -> None:
+    expected = EXPECTED[name]
+    path = PEERS / "invalid" / name / expected.get("open_path", "")
+    result = cmf("verify", str(path), "--json")
+    told = json.loads(result.stdout)
+    if name == "q4tp_cols_33.cmf":  # the peer opens it and decodes garbage
+        assert told["error"]["kind"] == "Bounds"
+    elif expected["open"] != "ok":
+        assert told["error"]["kind"] == expected["open"]["kind"]
+        assert told["error"]["message"]
+    else:
+        problems = [line.removeprefix(f"{path}: ") for line in told["problems"]]
+        assert (told["error"], problems) == (None, expected["verify"])
+    assert result.exit_code == (2 if told["error"] else 1 if told["problems"] else 0)
+
+
+def test_dump_and_extract_take_parts_out(tmp_path: Path) -> None:
     name = "model.norm.weight"
-    for part, out in (("header", "h.json"), ("vocab", "t.json"), (name, "w.npy")):
-        assert cmf("dump", FULL, part, str(tmp_path / out)).exit_code == 0
-    assert cmf("dump", FULL, name, str(tmp_path / "raw"), "--raw").exit_code == 0
+    for part, out in (("header", "h.json"), ("tokenizer", "t.json"), (name, "raw")):
+        assert cmf("extract", FULL, part, str(tmp_path / out)).exit_code == 0
+    assert cmf("dump", FULL, name, str(tmp_path / "w.npy")).exit_code == 0
     with open_container(FULL) as container:
         assert (tmp_path / "h.json").read_bytes() == dump_header(container.header)
         assert (tmp_path / "t.json").read_bytes() == bytes(container.vocab or b"")
@@ -81,11 +109,20 @@ def test_dump_takes_parts_out(tmp_path: Path) -> None:
     np.testing.assert_array_equal(np.load(tmp_path / "w.npy"), expected)
 
 
+def test_whole_numbers_are_dumped_as_such(tmp_path: Path) -> None:
+    path = str(PEERS / "nd.cmf")
+    assert cmf("dump", path, "raw.u32", str(tmp_path / "w.npy")).exit_code == 0
+    assert np.load(tmp_path / "w.npy").dtype == np.uint32
+
+
 def test_dump_refuses_what_isnt_there_and_the_input_itself(tmp_path: Path) -> None:
     copy = tmp_path / "full.cmf"
     copy.write_bytes(Path(FULL).read_bytes())
     assert cmf("dump", FULL, "nope", str(tmp_path / "out")).exit_code == 2
-    assert cmf("dump", str(copy), "vocab", str(copy)).exit_code == 2
+    assert cmf("extract", FULL, "nope", str(tmp_path / "out")).exit_code == 2
+    bare = str(PEERS / "nd.cmf")
+    assert "it has none" in cmf("extract", bare, "vocab", str(tmp_path / "out")).stderr
+    assert cmf("extract", str(copy), "vocab", str(copy)).exit_code == 2
     assert copy.read_bytes() == Path(FULL).read_bytes()
 
 
@@ -93,3 +130,76 @@ def test_import_refuses_a_missing_file(tmp_path: Path) -> None:
     result = cmf("import-gguf", str(tmp_path / "none.gguf"), str(tmp_path / "out.cmf"))
     assert result.exit_code == 2
     assert "there is no such file" in result.stderr
+
+
+def test_tensors_are_chosen_and_ordered() -> None:
+    def names(*words: str) -> list[str]:
+        listed = json.loads(cmf("tensors", FULL, "--json", *words).stdout)
+        return [one["name"] for one in listed]
+
+    seen = json.loads((PEERS / "full.info.json").read_text("utf-8"))["tensors"]
+    in_file = [one["name"] for one in seen]
+    assert names() == in_file
+    assert names("--sort", "name") == sorted(in_file)
+    by_bytes = [one["nbytes"] for one in sorted(seen, key=lambda one: -one["nbytes"])]
+    listed = json.loads(cmf("tensors", FULL, "--json", "--sort", "bytes").stdout)
+    assert [one["nbytes"] for one in listed] == by_bytes
+    assert names("--filter", "*.mtp.*norm.weight", "--sort", "name") == sorted(
+        name for name in in_file if ".mtp." in name and name.endswith("norm.weight")
+    )
+    assert cmf("tensors", FULL, "--filter", "nope*").exit_code == 2
+    assert (
+        "there are file, name, bytes, dtype" in cmf("tensors", FULL, "--sort", "x").stderr
+    )
+
+
+def test_convert_writes_shards_and_diff_finds_them_the_same(tmp_path: Path) -> None:
+    out = str(tmp_path / "m.cmf")
+    result = cmf("convert", FULL, out, "--shard-max-gb", "0.00003", "--json")
+    paths = [one["path"] for one in json.loads(result.stdout)]
+    assert [Path(path).name for path in paths] == [
+        "m-00001-of-00002.cmf",
+        "m-00002-of-00002.cmf",
+    ]
+    found = cmf("diff", FULL, paths[0])
+    assert found.exit_code == 1
+    assert found.stdout.splitlines() == [
+        'header shard: only in B: {"no":1,"count":2}',
+        "41 tensors are the same, byte for byte",
+    ]
+    assert cmf("diff", FULL, FULL).exit_code == 0
+
+
+def test_convert_says_which_codecs_there_are_and_writes_nothing(tmp_path: Path) -> None:
+    result = cmf("convert", FULL, str(tmp_path / "m.cmf"), "--codec", "q4k")
+    assert result.exit_code == 2
+    assert "q4_tiled" in result.stderr
+    assert (
+        cmf("convert", FULL, str(tmp_path / "m.cmf"), "--shard-max-gb", "0").exit_code == 2
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_sizes_prints_a_line_a_codec() -> None:
+    lines = cmf("sizes", FULL).stdout.splitlines()
+    told = json.loads(cmf("sizes", FULL, "--json").stdout)
+    assert len(lines) == len(told) + 1
+    q8_row = next(one for one in told if one["codec"] == "q8_row")
+    assert f"{q8_row['draft']:,}" in next(
+        line for line in lines if line.startswith("q8_row")
+    )
+
+
+def test_a_command_starts_at_once() -> None:
+    words = [sys.executable, "-X", "importtime", "-m", "cmfio.cli", "info", FULL]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "cmfio.listing" in loaded
+    assert not loaded & {
+        "numba",
+        "torch",
+        "tokenizers",
+        "gguf",
+        "transformers",
+        "rich.progress",
+    }

@@ -1,0 +1,162 @@
+"""The safetensors files of a checkpoint: names, shapes, places. No payload is read.
+
+A file is 8 bytes of length, a JSON header of that length, and the payloads. Numbers in it
+are compared with the file's size before anything is allocated.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from cmfio.copying import FileRange
+from cmfio.dtypes import Shape, element_count
+from cmfio.errors import BoundsError, CmfIoError, FileNotFound, ParseError
+from cmfio.json_text import Json, parse_object
+
+INDEX = "model.safetensors.index.json"
+SINGLE = "model.safetensors"
+MOST_HEADER_BYTES = 100_000_000  # the format's own limit
+WIDTHS = {
+    **dict.fromkeys(("BOOL", "U8", "I8", "F8_E4M3", "F8_E5M2", "F8_E8M0"), 1),
+    **dict.fromkeys(("I16", "U16", "F16", "BF16"), 2),
+    **dict.fromkeys(("I32", "U32", "F32"), 4),
+    **dict.fromkeys(("I64", "U64", "F64"), 8),
+}
+
+
+@dataclass(frozen=True)
+class SafeTensor:
+    """A tensor of a checkpoint; `dtype` is the file's word for it, `stored` its place."""
+
+    name: str
+    dtype: str
+    shape: Shape
+    stored: FileRange
+
+
+@contextlib.contextmanager
+def open_checkpoint(folder: Path) -> Iterator[Mapping[str, SafeTensor]]:
+    """The tensors of a folder by name, their files open meanwhile.
+
+    Of several files the index says which has what; ParseError if one hasn't.
+    """
+    places = _places(folder)
+    names = list(dict.fromkeys(places.values())) if places else [_single(folder)]
+    with contextlib.ExitStack() as stack:
+        files = {
+            name: read_file(folder / name, _opened(stack, folder, name)) for name in names
+        }
+        if places:
+            yield {
+                name: _found(folder, files, name, place) for name, place in places.items()
+            }
+        else:
+            yield files[names[0]]
+
+
+def read_file(path: Path, handle: int) -> dict[str, SafeTensor]:
+    """The tensors an open file describes; ParseError or BoundsError if it is broken."""
+    size = os.fstat(handle).st_size
+    length = int.from_bytes(os.pread(handle, 8, 0), "little")
+    if not 2 <= length <= min(size - 8, MOST_HEADER_BYTES):
+        raise BoundsError(
+            f"{path}: claims a header of {length:,} bytes in a file of {size:,}; it was "
+            "cut short or isn't a safetensors file"
+        )
+    tree = parse_object(os.pread(handle, length, 8), f"{path}: header")
+    data = FileRange(path, handle, 8 + length, size - 8 - length)
+    return {
+        name: _tensor(name, record, data)
+        for name, record in tree.items()
+        if name != "__metadata__"
+    }
+
+
+def _tensor(name: str, record: Json, data: FileRange) -> SafeTensor:
+    where = f"{data.path}: tensor {name!r}"
+    if not isinstance(record, dict):
+        raise ParseError(f"{where}: its record isn't an object")
+    dtype, shape = record.get("dtype"), _wholes(record.get("shape"), where)
+    if not isinstance(dtype, str) or dtype not in WIDTHS:
+        raise ParseError(f"{where}: dtype {dtype!r} isn't one of {', '.join(WIDTHS)}")
+    offsets = _wholes(record.get("data_offsets"), where)
+    start, end = offsets if len(offsets) == 2 else (1, 0)
+    if not 0 <= start <= end <= data.nbytes:
+        raise BoundsError(
+            f"{where}: lies at {list(offsets)}, the file's data end at {data.nbytes:,}; "
+            "it was cut short, copy it again"
+        )
+    need = WIDTHS[dtype] * element_count(shape)
+    if end - start != need:
+        raise BoundsError(
+            f"{where}: {dtype} of shape {list(shape)} takes {need:,} bytes, it has "
+            f"{end - start:,}"
+        )
+    stored = FileRange(data.path, data.handle, data.offset + start, need)
+    return SafeTensor(name, dtype, shape, stored)
+
+
+def _wholes(value: Json, where: str) -> tuple[int, ...]:
+    numbers = value if isinstance(value, list) else [None]
+    wholes = tuple(n for n in numbers if isinstance(n, int) and not isinstance(n, bool))
+    if len(wholes) != len(numbers) or min(wholes, default=0) < 0:
+        raise ParseError(f"{where}: {value!r} should be a list of whole numbers")
+    return wholes
+
+
+def _places(folder: Path) -> dict[str, str]:
+    """Which file has which tensor, by the index; empty without one."""
+    path = folder / INDEX
+    if not path.is_file():
+        return {}
+    listed = parse_object(_read(path), str(path)).get("weight_map")
+    if not isinstance(listed, dict) or not listed:
+        raise ParseError(f"{path}: has no weight_map")
+    places = {name: str(place) for name, place in listed.items()}
+    for place in places.values():
+        if Path(place).name != place or not place.endswith(".safetensors"):
+            raise ParseError(f"{path}: {place!r} isn't the name of a file beside it")
+    return places
+
+
+def _single(folder: Path) -> str:
+    if (folder / SINGLE).is_file():
+        return SINGLE
+    found = sorted(path.name for path in folder.glob("*.safetensors"))
+    if len(found) != 1:
+        raise FileNotFound(
+            f"{folder}: has {len(found)} safetensors files, and neither {SINGLE} nor "
+            f"{INDEX}; give the folder of a whole checkpoint"
+        )
+    return found[0]
+
+
+def _opened(stack: contextlib.ExitStack, folder: Path, name: str) -> int:
+    try:
+        file = stack.enter_context((folder / name).open("rb", buffering=0))
+    except FileNotFoundError:
+        raise FileNotFound(
+            f"{folder / name}: isn't there, though {INDEX} names it"
+        ) from None
+    except OSError as error:
+        raise CmfIoError(f"{folder / name}: can't be read: {error}") from error
+    return file.fileno()
+
+
+def _found(
+    folder: Path, files: Mapping[str, Mapping[str, SafeTensor]], name: str, place: str
+) -> SafeTensor:
+    if name not in files[place]:
+        raise ParseError(
+            f"{folder / place}: has no tensor {name!r}, though {INDEX} says so"
+        )
+    return files[place][name]
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise CmfIoError(f"{path}: can't be read: {error}") from error

@@ -168,11 +168,16 @@ def fresh_draft_tensors(
 
 @torch.no_grad()
 def last_input_rms(trunk: Trunk, ids_BT: Tensor) -> float:
-    """Root mean square of the rows that enter the trunk's last layer for `ids_BT`."""
+    """Rms of a typical channel (the median one) of the rows that enter the last layer.
+
+    Over all channels a few outliers would set it: on SmolLM2 40, where the median channel
+    has 16, and a draft started from it learns more slowly.
+    """
     rows: list[Tensor] = []
     hook = trunk.layers[-1].register_forward_pre_hook(lambda _, args: rows.append(args[0]))
     try:
         trunk.hidden(ids_BT)
     finally:
         hook.remove()
-    return float(rows[0].float().square().mean().sqrt())
+    channel_H = rows[0].float().flatten(0, 1).square().mean(0).sqrt()
+    return float(channel_H.quantile(0.5))

@@ -116,7 +116,7 @@ class StartSettings(Settings):
     dtype: Literal["bf16", "f32"]
 
 
-@stage("start_draft", version=1)
+@stage("start_draft", version=2)
 def start_draft(
     out: Path,
     settings: StartSettings,

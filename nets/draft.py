@@ -6,6 +6,7 @@ masters, to be used under bf16 autocast where that is fast. The wiring is raw/ra
 before `norm`.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -149,8 +150,12 @@ def fresh_draft_tensors(
     `hidden_rms`, about the rms of the last layer's input (`last_input_rms`). Untrained it
     holds next to nothing, and all of it must be trained.
     """
-    if not hidden_rms > 0:
-        raise ModelError(f"hidden_rms is {hidden_rms}; it must be above 0")
+    if not 0 < hidden_rms < math.inf:
+        raise ModelError(
+            f"the rows that enter the trunk's last layer have an rms of {hidden_rms}; a "
+            "fresh draft needs it finite and above 0, run the trunk in f32 "
+            "(trunk.dtype: f32)"
+        )
     family = trunk_geometry(arch, shapes).family
     last = layer_prefix(arch.num_layers - 1)
     identity = hidden_rms * torch.eye(arch.hidden_size)

@@ -28,7 +28,7 @@ check: .venv/.ready-dev
 
 # Needs a quiet machine; writes docs/benchmarks.md and docs/benchmarks.json.
 bench: .venv/.ready .venv/.smollm2
-	$(BIN)/python bench/run.py
+	$(BIN)/python -m bench.run
 
 fix: .venv/.ready-dev
 	$(BIN)/ruff check --fix .

@@ -4,6 +4,7 @@ import ctypes
 import importlib.util
 import os
 import platform
+import shutil
 import sys
 import time
 from dataclasses import dataclass
@@ -114,6 +115,25 @@ _watch = CoreWatch.begun()
 def idle_cores() -> int:
     """Cores that nobody else used since this process began, at least 1."""
     return len(os.sched_getaffinity(0)) if _watch is None else _watch.idle_cores()
+
+
+def has_compiler() -> bool:
+    """Whether the C++ compiler that torch.compile calls is there: CXX, else g++."""
+    return shutil.which(os.environ.get("CXX") or "g++") is not None
+
+
+def keep_freed_memory() -> None:
+    """Has glibc keep what this process frees, for the next array of its size.
+
+    It gives arrays of megabytes back to the kernel otherwise, and every pass over a fresh
+    one pays for its pages again: a tenth of a trunk pass. No other libc knows the call. For
+    the start of a command; memory in use then never shrinks.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        trim_threshold, mmap_max = -1, -4  # as malloc.h numbers them
+        mallopt(mmap_max, 0)
+        mallopt(trim_threshold, 2**31 - 1)
 
 
 def limit_threads(threads: int) -> None:

@@ -1,10 +1,11 @@
 """Every setting of a heal, frozen and checked: one model a stage, joined in `RunConfig`."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Depth = Annotated[int, Field(ge=1, le=16)]
+Choice: TypeAlias = Literal["auto"] | bool
 
 
 class Settings(BaseModel):
@@ -29,10 +30,14 @@ class PackConfig(Settings):
 
 
 class TrunkConfig(Settings):
-    """The trunk pass: tokens kept a row, compute type, windows a cached shard."""
+    """The trunk pass: tokens kept a row, compute type, windows a cached shard.
+
+    `compile` builds one layer's code for this machine first; auto: where that pays.
+    """
 
     topk: Annotated[int, Field(ge=1)] = 64
     dtype: Literal["auto", "bf16", "f32"] = "auto"
+    compile: Choice = "auto"
     shard_windows: Annotated[int, Field(ge=1)] = 16
 
 

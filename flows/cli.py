@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from conf.errors import ConfigError
+from conf.machine import keep_freed_memory
 from flows.command import (
     FAILED,
     AsJson,
@@ -115,6 +116,7 @@ def fold(
 
 def main() -> None:
     """The console script."""
+    keep_freed_memory()
     app()
 
 

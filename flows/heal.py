@@ -25,7 +25,7 @@ from tasks.shard_rows import ShardSettings
 from tasks.sources import DataSet, open_set
 from tasks.stage import Runtime
 from tasks.train import heal_provenance, train_draft
-from tasks.trunk_pass import run_trunk
+from tasks.trunk_pass import resolve_compile, run_trunk
 
 FRESH_WINDOWS = 8  # the size of the last layer's input hardly moves after a few
 
@@ -141,7 +141,12 @@ def lay_ground(
         label=label,
     )
     refuse_too_few(windows, config.train.batch)
-    shard = ShardSettings(topk=config.trunk.topk, dtype=dtype, window=config.pack.window)
+    shard = ShardSettings(
+        topk=config.trunk.topk,
+        dtype=dtype,
+        window=config.pack.window,
+        compile=resolve_compile(config.trunk.compile, model.trunk, windows),
+    )
     rows = run_trunk(
         model.trunk, windows, shard, config.trunk.shard_windows, runtime, label
     )

@@ -2,7 +2,7 @@
 
 No array of rows × vocabulary outlives a slice. Autocast is ignored: the GEMM runs in the
 head's own type, softmax and loss in f32 (performance.md b, c).
-Axes: R rows (r of one slice), H hidden, V vocabulary, K kept tokens, M candidates.
+Axes: R rows (r of one slice), H hidden, V vocabulary, K kept tokens.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,21 +13,8 @@ import torch
 from torch import Tensor
 
 from nets.buffers import WideBuffers, rows_per_slice, wide_buffers
+from nets.candidates import TopK, candidates, exact_top
 from nets.losses import tail_gradient_, tail_terms_
-
-# A bf16 logit is off by up to 2**-9 of itself, so the order near the k-th place
-# is not known: this many tokens beyond it are rescored too.
-SPARE_CANDIDATES = 16
-RESCORE_BYTES = 8 << 20
-
-
-@dataclass(frozen=True)
-class TopK:
-    """Most probable tokens of each row, best first: id int32, p of the full softmax f32."""
-
-    id_RK: Tensor
-    p_RK: Tensor
-    logsumexp_R: Tensor
 
 
 @dataclass(frozen=True)
@@ -48,14 +35,6 @@ class LogitSlice:
     buffers: WideBuffers
 
 
-@dataclass(frozen=True)
-class Candidates:
-    """Tokens that may be among a row's best, with logits as the GEMM rounded them."""
-
-    id_rM: Tensor
-    z_rM: Tensor
-
-
 def topk_rows(normed_RH: Tensor, head_VH: Tensor, k: int, budget_bytes: int) -> TopK:
     """Top-k tokens of each row under the full softmax, with the row's log-sum-exp.
 
@@ -65,11 +44,11 @@ def topk_rows(normed_RH: Tensor, head_VH: Tensor, k: int, budget_bytes: int) -> 
     parts = []
     with torch.no_grad(), torch.autocast(normed_RH.device.type, enabled=False):
         for part in logit_slices(normed_RH, head_VH, budget_bytes):
-            found = _candidates(part.logits_rV, head_VH, k)
+            found = candidates(part.logits_rV, head_VH, k)
             q_rV = torch.softmax(part.logits_rV, -1, out=part.logits_rV)
             best_q_r = q_rV.gather(1, found.id_rM[:, :1]).squeeze(1)
             logsumexp_r = found.z_rM[:, 0] - best_q_r.log()
-            parts.append(_exact_top(part.normed_rH, head_VH, found, logsumexp_r, k))
+            parts.append(exact_top(part.normed_rH, head_VH, found, logsumexp_r, k))
     return _joined(parts, k, normed_RH.device)
 
 
@@ -85,12 +64,10 @@ def measure_rows(
     best = min(4, head_VH.shape[0])
     with torch.no_grad(), torch.autocast(normed_RH.device.type, enabled=False):
         for part in logit_slices(normed_RH, head_VH, budget_bytes):
-            found = _candidates(part.logits_rV, head_VH, best)
+            found = candidates(part.logits_rV, head_VH, best)
             terms = tail_terms_(part.logits_rV, topk_id_RK[part.at], topk_p_RK[part.at])
             losses.append(terms.loss_R)
-            parts.append(
-                _exact_top(part.normed_rH, head_VH, found, terms.logsumexp_R, best)
-            )
+            parts.append(exact_top(part.normed_rH, head_VH, found, terms.logsumexp_R, best))
     return MeasuredRows(_joined(parts, best, normed_RH.device), torch.cat(losses))
 
 
@@ -157,40 +134,6 @@ def logit_slices(
         else:
             wide_rV.copy_(torch.mm(normed_rH.to(head_VH.dtype), head_VH.T, out=low_rV))
         yield LogitSlice(slice(start, start + len(normed_rH)), normed_rH, wide_rV, buffers)
-
-
-def _candidates(logits_rV: Tensor, head_VH: Tensor, k: int) -> Candidates:
-    spare = 0 if head_VH.dtype == torch.float32 else SPARE_CANDIDATES
-    z_rM, id_rM = logits_rV.topk(min(k + spare, head_VH.shape[0]), dim=-1)
-    return Candidates(id_rM, z_rM)
-
-
-def _exact_top(
-    normed_rH: Tensor, head_VH: Tensor, found: Candidates, logsumexp_r: Tensor, k: int
-) -> TopK:
-    """The best k of the candidates by their exact logits; log-sum-exp mended to match."""
-    id_rM, z_rM = found.id_rM, found.z_rM
-    if head_VH.dtype != torch.float32:
-        z_rM = _exact_logits(normed_rH.float(), head_VH, id_rM)
-        rounded_p_rM = (found.z_rM - logsumexp_r[:, None]).exp()
-        exact_p_rM = (z_rM - logsumexp_r[:, None]).exp()
-        logsumexp_r = logsumexp_r + torch.log1p((exact_p_rM - rounded_p_rM).sum(-1))
-        z_rM, order_rM = z_rM.sort(dim=-1, descending=True, stable=True)
-        id_rM = id_rM.gather(1, order_rM)
-    p_rK = (z_rM[:, :k] - logsumexp_r[:, None]).exp()
-    return TopK(id_rM[:, :k].to(torch.int32), p_rK, logsumexp_r)
-
-
-def _exact_logits(normed_rH: Tensor, head_VH: Tensor, id_rM: Tensor) -> Tensor:
-    """f32 products of each row with its candidates' head rows, a few rows at a time."""
-    rows = max(1, RESCORE_BYTES // (id_rM.shape[1] * head_VH.shape[1] * 4))
-    slices = [slice(start, start + rows) for start in range(0, len(id_rM), rows)]
-    return torch.cat(
-        [
-            torch.bmm(head_VH[id_rM[at]].float(), normed_rH[at, :, None])[:, :, 0]
-            for at in slices
-        ]
-    )
 
 
 def _joined(parts: Sequence[TopK], k: int, device: torch.device) -> TopK:

@@ -27,6 +27,7 @@ from nets.geometry import (
     layer_prefix,
     trunk_geometry,
 )
+from nets.layer import compiled_layer, run_layer
 
 transformers_logging.set_verbosity_error()
 transformers_logging.disable_progress_bar()
@@ -69,17 +70,27 @@ class Trunk:
 
     shared: Shared
     base: nn.Module  # embedding and layers; its final norm is the identity
+    is_compiled: bool = False
 
     @torch.no_grad()
     def hidden(self, ids_BT: Tensor) -> Tensor:
-        """The last layer's rows *before* the final norm ("raw"), [B, T, H], trunk's dtype.
+        """The last layer's rows *before* the final norm ("raw"), [B, T, H], f32.
 
-        Windows start at position 0 and see only what is on their left, so padding on the
-        right needs no mask: its rows are there, and mean nothing.
+        Rows go from layer to layer in f32 whatever the layers compute in: rounding them to
+        bf16 twice a layer would be half of a bf16 trunk's error. Windows start at position
+        0 and see only what is on their left, so padding on the right needs no mask: its
+        rows are there, and mean nothing.
         """
         ids_BT = ids_BT.to(self.shared.embed_VH.device)
-        out: Tensor = self.base(input_ids=ids_BT, use_cache=False).last_hidden_state
-        return out
+        run = compiled_layer() if self.is_compiled else run_layer
+        is_low = self.shared.embed_VH.dtype == torch.bfloat16
+        x_BTH = nn.functional.embedding(ids_BT, self.shared.embed_VH).float()
+        position_1T = torch.arange(ids_BT.shape[1], device=ids_BT.device)[None]
+        cos_1TD, sin_1TD = self.shared.rotary(x_BTH, position_1T)
+        with torch.autocast(x_BTH.device.type, torch.bfloat16, enabled=is_low):
+            for layer in self.layers:
+                x_BTH = run(layer, x_BTH, cos_1TD, sin_1TD)
+        return x_BTH
 
     @torch.no_grad()
     def final_norm(self, hidden: Tensor) -> Tensor:
@@ -90,7 +101,8 @@ class Trunk:
     @torch.no_grad()
     def logits(self, hidden_RH: Tensor) -> Tensor:
         """Logits [R, V] of raw rows in the trunk's dtype; the caller keeps R small."""
-        return nn.functional.linear(self.final_norm(hidden_RH), self.shared.head_VH)
+        normed_RH = self.final_norm(hidden_RH).to(self.shared.head_VH.dtype)
+        return nn.functional.linear(normed_RH, self.shared.head_VH)
 
     @property
     def layers(self) -> nn.ModuleList:
@@ -101,7 +113,13 @@ class Trunk:
 
 
 def build_trunk(
-    arch: Arch, shapes: Shapes, read: Read, *, device: str, dtype: torch.dtype
+    arch: Arch,
+    shapes: Shapes,
+    read: Read,
+    *,
+    device: str,
+    dtype: torch.dtype,
+    is_compiled: bool = False,
 ) -> Trunk:
     """The model's trunk on `device`, every tensor of it in `dtype` and the rotary in f32.
 
@@ -120,7 +138,7 @@ def build_trunk(
             state[f"layers.{i}.{suffix}"] = tensor.to(device=device, dtype=dtype)
     base.load_state_dict(state, assign=True)
     base.rotary_emb = shared.rotary
-    return Trunk(shared, _frozen(base))
+    return Trunk(shared, _frozen(base), is_compiled)
 
 
 def build_shared(

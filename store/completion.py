@@ -6,11 +6,12 @@ import math
 import shutil
 import stat
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from store.artifact import Artifact
-from store.atomic import flush, write_whole
+from store.atomic import flush
 from store.digests import settle, sha256_of
 from store.errors import ArtifactError
 from store.keys import checked_relative, plain_json
@@ -30,6 +31,7 @@ from store.manifest import (
 from store.record import Reference
 
 RESUMED = "resumed"  # flag in work/
+SEALED_AT_ONCE = 4
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ def finish(out: Path, recipe: Recipe, result: StageResult, origin: Origin) -> Re
     """
     numbers = _object(result.numbers, "numbers")
     notes = _object(result.notes, "notes")
-    files = {path.relative_to(out).as_posix(): _seal(path) for path in _own_files(out)}
+    files = _sealed(out)
     manifest = Manifest(
         **recipe.model_dump(),
         **origin.model_dump(),
@@ -95,7 +97,9 @@ def finish(out: Path, recipe: Recipe, result: StageResult, origin: Origin) -> Re
         notes=notes,
     )
     data = json.dumps(manifest.model_dump(mode="json"), indent=1).encode()
-    write_whole(out / MANIFEST, data)
+    # Nobody reads it before the record is there, whose writer flushes the folder.
+    (out / MANIFEST).write_bytes(data)
+    flush(out / MANIFEST)
     make_read_only(out / MANIFEST)
     settle(max((record.mtime_ns for record in files.values()), default=0))
     return Reference(
@@ -137,6 +141,18 @@ def _own_files(out: Path) -> Iterator[Path]:
             flush(path)
         else:
             yield path
+
+
+def _sealed(out: Path) -> dict[str, FileRecord]:
+    """Every file on disk, read-only and hashed, by its name below `out`.
+
+    Several at once: a disk takes nine times as long to make them last one after another.
+    """
+    paths = list(_own_files(out))
+    with ThreadPoolExecutor(SEALED_AT_ONCE) as pool:
+        records = list(pool.map(_seal, paths))
+    names = [path.relative_to(out).as_posix() for path in paths]
+    return dict(zip(names, records, strict=True))
 
 
 def _seal(path: Path) -> FileRecord:

@@ -27,6 +27,7 @@ class ShardSettings(Settings):
     topk: int
     dtype: Literal["bf16", "f32"]
     window: int
+    compile: bool
 
 
 @dataclass(frozen=True)
@@ -85,25 +86,34 @@ def forward_rows(
 
     from nets.head import topk_rows
 
-    ids = torch.from_numpy(shard.ids[part].astype(np.int64)).to(runtime.device)
+    ids = torch.from_numpy(_read_ids(shard, part, settings)).to(runtime.device)
     with torch.no_grad():  # not inference_mode: the head's buffers outlive this call
         hidden = model.hidden(ids)
         normed = model.shared.final_norm(hidden).flatten(0, 1)
         top = topk_rows(
             normed, model.shared.head_VH, _kept(settings, model), runtime.head_budget_bytes
         )
-    shape = ids.shape
+    shape, count = ids.shape, len(shard.length[part])
     live = np.arange(shape[1])[None, :] < shard.length[part][:, None]
     rows = {
-        "hidden": _storable(hidden),
+        "hidden": _storable(hidden.to(model.shared.embed_VH.dtype)),
         "topk_id": top.id_RK.reshape(*shape, -1).cpu().numpy().astype(np.uint32),
         "topk_p": top.p_RK.reshape(*shape, -1).cpu().numpy(),
         "logsumexp": top.logsumexp_R.reshape(shape).cpu().numpy(),
     }
     return {
-        name: np.where(live[..., None] if a.ndim == 3 else live, a, a.dtype.type(0))
+        name: np.where(live[..., None] if a.ndim == 3 else live, a[:count], a.dtype.type(0))
         for name, a in rows.items()
     }
+
+
+def _read_ids(
+    shard: WindowShard, part: slice, settings: ShardSettings
+) -> npt.NDArray[np.int64]:
+    """The windows' ids; compiled code wants calls of one size, so blanks fill it up."""
+    ids = shard.ids[part].astype(np.int64)
+    missing = windows_a_call(settings) - len(ids)
+    return np.pad(ids, ((0, missing), (0, 0))) if settings.compile and missing else ids
 
 
 def _storable(hidden: "torch.Tensor") -> npt.NDArray[np.generic]:

@@ -109,7 +109,8 @@ def test_every_setting_is_listed_here() -> None:
     }
     assert fields_of(RunConfig) == {
         *("student", "init", "start_from_last_layer", "data", "outputs"),
-        *("pack.window", "pack.split", "trunk.topk", "trunk.dtype", "trunk.shard_windows"),
+        *("pack.window", "pack.split", "trunk.topk", "trunk.dtype", "trunk.compile"),
+        "trunk.shard_windows",
         *(f"train.{name}" for name in train),
         *(f"runtime.{name}" for name in runtime),
         "measure.depth",

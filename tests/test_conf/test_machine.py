@@ -1,7 +1,10 @@
+import subprocess
+import sys
+
 import pytest
 
 from conf.errors import ConfigError
-from conf.machine import Device, resolve_device
+from conf.machine import CoreWatch, Device, resolve_device
 
 
 @pytest.mark.parametrize(
@@ -20,3 +23,39 @@ def test_a_card_is_taken_only_if_torch_can_use_it(
             resolve_device("cuda")
     else:
         assert resolve_device("cuda") == "cuda"
+
+
+@pytest.mark.parametrize(
+    ("busy_s", "idle"),
+    [(0.0, 4), (0.8, 4), (1.2, 3), (5.2, 1), (9.0, 1)],
+    ids=["quiet", "0.4 cores", "0.6 cores", "2.6 cores", "more than there are"],
+)
+def test_cores_that_others_used_are_not_idle(
+    monkeypatch: pytest.MonkeyPatch, busy_s: float, idle: int
+) -> None:
+    begun, now = CoreWatch(busy_s=100.0, since=-2.0), CoreWatch(100.0 + busy_s, since=0.0)
+    monkeypatch.setattr(CoreWatch, "begun", lambda: now)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2, 3})
+    assert begun.idle_cores() == idle
+
+
+FAULTS = """
+import resource
+from conf.machine import keep_freed_memory
+{first}
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    bytes(bytearray(32 << 20))
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+faults()
+print(faults())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="mallopt is glibc's")
+def test_freed_memory_is_used_again() -> None:
+    fresh, kept = (
+        int(subprocess.check_output([sys.executable, "-c", FAULTS.format(first=first)]))
+        for first in ("", "keep_freed_memory()")
+    )
+    assert kept < fresh / 10, (fresh, kept)

@@ -10,11 +10,11 @@ from tests.test_faults.lab import Lab
 # stage, event, file, how many times before: each is killed right before it happens.
 PLACES = [
     ("pack_windows", "os.rename", "*windows.arrow", 1),
-    ("pack_windows", "os.rename", "*manifest.json", 1),
+    ("pack_windows", "open", "*pack_windows/*manifest.json", 1),
     ("pack_windows", "open", "*record.json", 1),
     ("trunk_pass", "open", "*trunk_pass/*record.json", 1),
     ("train_draft", "os.rename", "*draft.safetensors", 1),
-    ("train_draft", "os.rename", "*manifest.json", 1),
+    ("train_draft", "open", "*train_draft/*manifest.json", 1),
     ("train_draft", "open", "*record.json", 1),
     ("rewrite_model", "open", "*model.cmf.partial", 1),
     ("rewrite_model", "os.rename", "*model.cmf", 1),

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from nets.buffers import rows_per_slice, wide_buffers
+from nets.candidates import exact_logits, largest
 from nets.head import fused_tail_kl, measure_rows, topk_rows
 from nets.losses import tail_kl
 from tests.oracles.losses import tail_kl_row
@@ -119,13 +120,13 @@ def test_no_rows_are_no_work() -> None:
     assert found.kl_R.shape == (0,)
 
 
-def test_slices_keep_to_the_budget_in_steps_of_128() -> None:
+def test_slices_keep_to_the_budget_in_steps_of_32() -> None:
     head_VH = torch.empty(49_152, 1, dtype=torch.bfloat16, device="meta")
     # 256 MiB / (49152 · 6 bytes) is 910 rows.
     assert rows_per_slice(head_VH, 256 << 20) == 896
     assert rows_per_slice(head_VH, 1) == 128
     assert rows_per_slice(head_VH, 1 << 40) == 2048
-    assert rows_per_slice(head_VH.float(), 256 << 20) == 1280
+    assert rows_per_slice(head_VH.float(), 256 << 20) == 1344
 
 
 def test_buffers_are_reused_until_they_no_longer_fit() -> None:
@@ -134,3 +135,30 @@ def test_buffers_are_reused_until_they_no_longer_fit() -> None:
     assert wide_buffers(7, head_VH).wide_RV.data_ptr() == first.data_ptr()
     assert wide_buffers(7, head_VH).wide_RV.shape == (7, 11)
     assert wide_buffers(7, torch.zeros(12, 2)).wide_RV.shape == (7, 12)
+
+
+@pytest.mark.parametrize(
+    ("vocab", "count"),
+    [(64 * 4 * 5, 5), (64 * 37, 9), (64 * 37 + 1, 9), (64 * 4 * 5 - 64, 5), (7, 7)],
+    ids=["just enough blocks", "blocks", "ragged vocabulary", "few blocks", "all of it"],
+)
+def test_the_largest_logits_are_those_of_a_full_sort(vocab: int, count: int) -> None:
+    logits_RV = numbers(4, 33, vocab)
+    logits_RV[0, :vocab] = torch.arange(vocab).float()  # the best all in the last block
+    logits_RV[1, 0] = float("inf")
+    found = largest(logits_RV, count)
+    for row in range(33):
+        order = sorted(range(vocab), key=lambda v: -float(logits_RV[row, v]))[:count]
+        assert found.id_rM[row].tolist() == order, f"row {row}"
+        assert found.z_rM[row].tolist() == [float(logits_RV[row, v]) for v in order]
+
+
+def test_exact_logits_are_the_products_whatever_the_slices() -> None:
+    rows, kept, hidden = 700, 5, 300  # more than one slice of RESCORE_BYTES
+    normed_RH, head_VH = numbers(1, rows, hidden), numbers(2, 40, hidden).bfloat16()
+    id_RM = torch.randint(40, (rows, kept), generator=torch.Generator().manual_seed(3))
+    found_RM = exact_logits(normed_RH, head_VH, id_RM)
+    wanted_RV = normed_RH.double() @ head_VH.double().T
+    # f32 sums of 300 products of about 1: 300 · 2**-24 of their sizes' sum, about 200.
+    assert (found_RM - wanted_RV.gather(1, id_RM)).abs().max() < 1e-4
+    assert exact_logits(normed_RH[:0], head_VH, id_RM[:0]).shape == (0, kept)

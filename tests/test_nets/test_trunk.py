@@ -146,8 +146,22 @@ def test_bf16_weights_leave_the_rotary_in_f32() -> None:
     assert isinstance(inv_freq, Tensor)
     assert inv_freq.dtype == torch.float32
     assert torch.equal(inv_freq, 1 / 1e4 ** (torch.arange(0, 8, 2) / 8))
-    assert trunk.hidden(some_ids()).dtype == torch.bfloat16
     assert {t.dtype for t in trunk.base.parameters()} == {torch.bfloat16}
+
+
+@pytest.mark.parametrize("build", TINY)
+def test_bf16_layers_add_to_rows_that_stay_f32(build: Build) -> None:
+    model = build(TinySpec())
+    rounded = model_of(
+        model.arch, {name: t.bfloat16().float() for name, t in model.tensors.items()}
+    )
+    found, exact = (
+        trunk_of(rounded, dtype).hidden(some_ids())
+        for dtype in (torch.bfloat16, torch.float32)
+    )
+    assert not torch.equal(found, found.bfloat16().float()), "rounded on the way"
+    # What two layers add is rounded to 2**-9, some four times; the rows it joins are not.
+    assert (found - exact).norm() < 2**-7 * exact.norm()
 
 
 def test_padding_and_batch_neighbours_change_no_row() -> None:

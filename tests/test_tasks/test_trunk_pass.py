@@ -1,12 +1,18 @@
 """The rows a pass stores, against a plain forward of the same windows."""
 
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
+from conf.errors import ConfigError
+from nets.geometry import LayerGeometry
+from nets.layer import run_layer
 from store.artifact import Artifact
 from store.store import Store
 from tasks.model_file import open_model
@@ -15,7 +21,7 @@ from tasks.packed import Windows, read_windows
 from tasks.shard_rows import ShardSettings
 from tasks.sources import open_set
 from tasks.stage import Runtime
-from tasks.trunk_pass import run_trunk
+from tasks.trunk_pass import resolve_compile, run_trunk
 from tasks.trunk_rows import TrunkRows, read_rows
 from tests.oracles.trunk import Plain, logits, raw_rows
 from tests.small_heal import WINDOW, Ground
@@ -62,7 +68,7 @@ def is_close(found: NDArray[np.generic], wanted: NDArray[np.float64]) -> bool:
 def test_rows_are_the_plain_forwards(
     finished: Ground, runtime: Runtime, window: int
 ) -> None:
-    settings = ShardSettings(topk=8, dtype="f32", window=WINDOW)
+    settings = ShardSettings(topk=8, dtype="f32", window=WINDOW, compile=False)
     packed, rows = passed(finished, runtime, settings)
     length = int(packed.length[window])
     ids = [int(i) for i in packed.ids[window, :length]]
@@ -81,8 +87,72 @@ def test_rows_are_the_plain_forwards(
         assert not rows.read(name, window)[length:].any()
 
 
+def test_calls_for_compiled_code_are_of_one_size(
+    finished: Ground, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = set()
+
+    def run(layer: nn.Module, x_BTH: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        sizes.add(tuple(x_BTH.shape[:2]))
+        return run_layer(layer, x_BTH, cos, sin)
+
+    monkeypatch.setattr("nets.trunk.compiled_layer", lambda: run)
+    monkeypatch.setattr("tasks.shard_rows.ROWS_A_CALL", 2 * WINDOW)
+    plain = ShardSettings(topk=8, dtype="f32", window=WINDOW, compile=False)
+    _, wanted = passed(finished, runtime, plain)
+    _, rows = passed(finished, runtime, plain.model_copy(update={"compile": True}))
+    assert sizes == {(2, WINDOW)}
+    for window in range(8):  # shards of three windows, so each second call is filled up
+        found = rows.read("hidden", window)
+        # The same products in batches of another size.
+        assert np.allclose(found, wanted.read("hidden", window), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "widths", "has_compiler", "is_on"),
+    [
+        (150_000, 1, True, True),
+        (149_999, 1, True, False),
+        (299_999, 2, True, False),
+        (300_000, 2, True, True),
+        (300_000, 1, False, False),
+    ],
+)
+def test_compile_auto_is_on_where_it_pays(  # noqa: PLR0913 — a row of the table each
+    finished: Ground,
+    runtime: Runtime,
+    monkeypatch: pytest.MonkeyPatch,
+    tokens: int,
+    widths: int,
+    *,
+    has_compiler: bool,
+    is_on: bool,
+) -> None:
+    layers = [LayerGeometry(4, 2, 32 * (1 + i % widths)) for i in range(2)]
+    geometry = SimpleNamespace(layers=layers)
+    monkeypatch.setattr("tasks.trunk_pass.trunk_geometry", lambda *_: geometry)
+    monkeypatch.setattr("tasks.trunk_pass.has_compiler", lambda: has_compiler)
+    # The tiny model: two layers of 32, where the rule was measured on 30 of 576.
+    monkeypatch.setattr("tasks.trunk_pass.COMPILE_FROM", 150_000 * 2 * 32)
+    windows = windows_of(finished, runtime)
+    counted = windows.manifest.model_copy(update={"numbers": {"tokens": tokens}})
+    trunk = open_model(finished.student, runtime).trunk
+    assert resolve_compile("auto", trunk, replace(windows, manifest=counted)) is is_on
+
+
+def test_compile_without_a_compiler_is_refused(
+    finished: Ground, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tasks.trunk_pass.has_compiler", lambda: False)
+    windows = windows_of(finished, runtime)
+    trunk = open_model(finished.student, runtime).trunk
+    assert resolve_compile(wanted=False, trunk=trunk, windows=windows) is False
+    with pytest.raises(ConfigError, match=r"there is no C\+\+ compiler"):
+        resolve_compile(wanted=True, trunk=trunk, windows=windows)
+
+
 def test_bf16_rows_are_stored_bit_for_bit(finished: Ground, runtime: Runtime) -> None:
-    exact = ShardSettings(topk=8, dtype="f32", window=WINDOW)
+    exact = ShardSettings(topk=8, dtype="f32", window=WINDOW, compile=False)
     _, f32_rows = passed(finished, runtime, exact)
     coarse = exact.model_copy(update={"dtype": "bf16"})
     _, rows = passed(finished, runtime, coarse)
@@ -100,7 +170,7 @@ def test_bf16_rows_are_stored_bit_for_bit(finished: Ground, runtime: Runtime) ->
 def test_more_kept_tokens_than_the_vocabulary_has(
     finished: Ground, runtime: Runtime
 ) -> None:
-    settings = ShardSettings(topk=1000, dtype="f32", window=WINDOW)
+    settings = ShardSettings(topk=1000, dtype="f32", window=WINDOW, compile=False)
     _, rows = passed(finished, runtime, settings)
     top_p = rows.read("topk_p", 1)
     assert top_p.shape == (WINDOW, 300)

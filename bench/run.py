@@ -1,0 +1,191 @@
+"""All measurements, twice over: `make bench`, or `python -m bench.run [--quick] [NAME …]`.
+
+Writes `docs/benchmarks.md` and `docs/benchmarks.json`. Each script runs in a process of its
+own, and a target counts as met when both runs meet it. `--quick` is one run of few rounds
+and writes into `.heal-bench/` instead; so does a run of some scripts by name.
+"""
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+from bench.turns import FOLDER, HOME, Json, environment
+from conf.machine import cpu_flags
+
+SCRIPTS = ("trunk_pass", "head_loss", "loss_memory", "cached_run", "codecs")
+RUNS = 2
+WORK = {
+    "1": "trunk pass, T 2048, against transformers f32, naive",
+    "2": "the same against transformers bf16, naive",
+    "4": "the pass's agreement with f32",
+    "5": "peak memory of the head loss",
+    "6": "head loss, forward and backward, against naive f32 and bf16",
+    "10": "decoding, share of a memcpy: q8 / q4_tiled, q4tp / vbit",
+    "11": "encoding, share of a memcpy: q8 / q4_tiled / q4tp / vbit",
+    "12": "cached rerun of a whole heal",
+    "14": "stage overhead",
+    "15": "first line of `heal run`",
+}
+FLAGS = ("amx_bf16", "avx512_bf16", "avx512f", "avx512_vnni", "avx2", "fma")
+LIBRARIES = ("torch", "transformers", "numba", "numpy", "prefect", "zarr")
+
+
+def run(names: Sequence[str], *, quick: bool) -> Json:
+    """Every script's rows over all runs, with the machine."""
+    runs = 1 if quick else RUNS
+    targets, details = {}, {}
+    for name in names:
+        reports = [_report(name, quick=quick) for _ in range(runs)]
+        details[name] = [report["details"] for report in reports]
+        for row in reports[0]["rows"]:
+            same = [report["rows"][row] for report in reports]
+            targets[row] = _joined(same) | {"command": _command(name)}
+    in_order = dict(sorted(targets.items(), key=lambda item: int(item[0])))
+    return {"machine": machine(), "targets": in_order, "details": details}
+
+
+def machine() -> Json:
+    """Processor, features, versions, date."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    model = next(line.partition(":")[2] for line in lines if line.startswith("model name"))
+    return {
+        "processor": model.strip(),
+        "flags": [flag for flag in FLAGS if flag in cpu_flags()],
+        "cores": os.cpu_count(),
+        "threads": 1,
+        "load": os.getloadavg()[0],
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.release()}",
+        **{name: version(name) for name in LIBRARIES},
+        "date": datetime.now(UTC).date().isoformat(),
+    }
+
+
+def page(found: Json) -> str:
+    """The page for people."""
+    about = found["machine"]
+    lines = [
+        "# Benchmarks",
+        "",
+        "What `make bench` measured; `benchmarks.json` has the numbers. Processes of their",
+        "own, one thread, processor time, rounds in which all take turns, medians of the",
+        "rounds' own ratios, two separate runs. Rows 12, 14 and 15 are wall clock: what a",
+        "user waits for.",
+        "",
+        f"Machine: {about['processor']}, {about['cores']} cores, load {about['load']:.1f}; "
+        f"{', '.join(about['flags'])}; {about['system']}, Python {about['python']}, "
+        f"{', '.join(f'{name} {about[name]}' for name in LIBRARIES)}; {about['date']}.",
+        "",
+        "| row | work | measured | target | met | command |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row, one in found["targets"].items():
+        met = "yes" if one["met"] else "**no**"
+        cells = (row, WORK[row], _shown(one["value"]), one["target"], met)
+        lines.append(f"| {' | '.join(cells)} | `{one['command']}` |")
+    lines += ["", *_notes(found), ""]
+    for name, runs in found["details"].items():
+        lines += [f"## {name}", "", "```json", json.dumps(runs, indent=1), "```", ""]
+    return "\n".join(lines)
+
+
+def _notes(found: Json) -> list[str]:
+    """What the machine itself allows, from the GEMM rates of the same run."""
+    if "trunk_pass" not in found["details"]:
+        return []
+    runs = found["details"]["trunk_pass"]
+    ratio = statistics.median(one["GEMM bf16 / f32"] for one in runs)
+    rates = {
+        name: statistics.median(one["GEMM GF/s"][name] for one in runs)
+        for name in ("f32", "bf16", "attention_bf16")
+    }
+    text = (
+        f"A bf16 product runs at {rates['bf16']:,.0f} GF/s here and an f32 one at "
+        f"{rates['f32']:,.0f}: {ratio:.1f} times as fast. Where products are all of the "
+        "work, that is the most rows 1 and 6 can gain over f32, and next to nothing is "
+        "left over bf16 (rows 2 and 6). "
+    )
+    if "amx_bf16" not in found["machine"]["flags"]:
+        text += (
+            "The targets come from a processor with AMX, where that ratio is 7 to 8; this "
+            "one has none. "
+        )
+    return [
+        text
+        + f"Attention runs at {rates['attention_bf16']:,.0f} GF/s in either type, torch's "
+        "own kernel."
+    ]
+
+
+def _report(name: str, *, quick: bool) -> Json:
+    if name == "codecs":
+        return _codecs()
+    command = [sys.executable, "-m", f"bench.{name}", *(["--quick"] if quick else [])]
+    said = subprocess.check_output(command, cwd=HOME, env=environment(), text=True)
+    report: Json = json.loads(said)
+    return report
+
+
+def _codecs() -> Json:
+    """Rows 10 and 11 out of the report of `bench/codecs.py`."""
+    command = [sys.executable, "-m", "bench.codecs", "--json"]
+    said = subprocess.check_output(command, cwd=HOME, env=environment(), text=True)
+    report = json.loads(said)
+    rows = {}
+    for row, direction in (("10", "decode"), ("11", "encode")):
+        due = {
+            name: both[direction]
+            for name, both in report["codecs"].items()
+            if both[direction]["target"] is not None
+        }
+        rows[row] = {
+            "value": {name: one["share"] for name, one in due.items()},
+            "target": ", ".join(f"{name} ≥ {one['target']}" for name, one in due.items()),
+            "met": all(one["share"] >= one["target"] for one in due.values()),
+        }
+    return {"rows": rows, "details": report}
+
+
+def _joined(same: Sequence[Json]) -> Json:
+    """Medians over the runs, the runs beside them; met only if every run met it."""
+    values = [one["value"] for one in same]
+    first = values[0]
+    value = (
+        {part: statistics.median(one[part] for one in values) for part in first}
+        if isinstance(first, dict)
+        else statistics.median(values)
+    )
+    met = all(one["met"] for one in same)
+    return {"value": value, "target": same[0]["target"], "met": met, "runs": values}
+
+
+def _shown(value: Json | float) -> str:
+    if isinstance(value, dict):
+        return "; ".join(f"{name} {_shown(one)}" for name, one in value.items())
+    return f"{value:.4f}" if value < 0.01 else f"{value:.3g}"
+
+
+def _command(name: str) -> str:
+    return f".venv/bin/python -m bench.{name}"
+
+
+def main() -> None:
+    """The command line."""
+    quick = "--quick" in sys.argv[1:]
+    names = [name for name in sys.argv[1:] if name != "--quick"]
+    found = run(names or SCRIPTS, quick=quick)
+    folder = FOLDER if quick or names else HOME / "docs"
+    (folder / "benchmarks.json").write_text(json.dumps(found, indent=1) + "\n")
+    (folder / "benchmarks.md").write_text(page(found))
+    print(folder / "benchmarks.md")  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

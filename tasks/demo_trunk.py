@@ -12,7 +12,7 @@ from cmfio.writer import write_container
 from conf.demo import TrunkRecipe
 from conf.schema import Settings
 from store.artifact import Artifact
-from tasks.model_file import MODEL_NAME
+from tasks.model_file import MODEL_NAME, TOKENIZER_NAME
 from tasks.pack import take_texts
 from tasks.packed import read_windows
 from tasks.sources import DataSet
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     import torch
 
     from nets.lm_train import LmStep
-
-TOKENIZER_NAME = "tokenizer.json"
 
 
 class TokenizerSettings(Settings):

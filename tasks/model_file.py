@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # torch costs a second, a cached run never needs it
     import torch
 
 MODEL_NAME = "model.cmf"
+TOKENIZER_NAME = "tokenizer.json"
 DRAFT_PREFIX = "model.mtp."
 
 
@@ -121,7 +122,7 @@ def _model_to_come(artifact: Artifact) -> ModelFile:
 def vocab_bytes(source: ModelPart | Artifact) -> bytes:
     """The `tokenizer.json` of a model file or of a tokenizer made by a stage."""
     if isinstance(source, Artifact):
-        return (source.path / "tokenizer.json").read_bytes()
+        return (source.path / TOKENIZER_NAME).read_bytes()
     with open_container(source.path) as container:
         assert container.vocab is not None, "its digest was taken"
         return bytes(container.vocab)

@@ -1,4 +1,4 @@
-"""The header's `arch`: what the model is (cmf.md §4.2), every field of the format typed."""
+"""The header's `arch`: what the model is, every field of the format typed."""
 
 from typing import ClassVar, Literal
 
@@ -128,7 +128,7 @@ class PrismAffine(Record):
 
 
 class PrismHadamard(Record):
-    """Matrices stored in a rotated input basis (cmf.md §7.18); carried, never applied."""
+    """Matrices stored in a rotated input basis; carried, never applied."""
 
     version: Int
     block_size: Int

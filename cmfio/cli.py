@@ -23,6 +23,7 @@ ShardGb = Annotated[
     float | None,
     typer.Option("--shard-max-gb", help="Cut into files of at most so many 10^9 bytes."),
 ]
+MOST_GB = 10**9  # 10^18 bytes: beyond any file system
 Threads = Annotated[int, typer.Option(min=1, help="Threads that encode.")]
 
 
@@ -39,7 +40,7 @@ def info(path: ModelPath, *, as_json: AsJson = False) -> None:
 
     with speaking(), open_container(path) as container:
         summary = summarise(container)
-    say(json.dumps(summary.to_json()) if as_json else summary.to_text())
+    say(*([json.dumps(summary.to_json())] if as_json else summary.to_lines()))
 
 
 @app.command()
@@ -62,9 +63,8 @@ def tensors(
         entries = ordered(matching(container, pattern), order_named(sort))
     if as_json:
         say(json.dumps([tensor_json(entry) for entry in entries]))
-        return
-    for entry in entries:
-        say(tensor_line(entry))
+    else:
+        say(*map(tensor_line, entries))
 
 
 @app.command()
@@ -80,7 +80,7 @@ def verify(path: ModelPath, *, as_json: AsJson = False) -> None:
     if as_json:
         say(json.dumps({"error": None, "problems": problems}))
     else:
-        say("\n".join(problems) or f"{path}: intact, {count} tensors")
+        say(*(problems or [f"{path}: intact, {count} tensors"]))
     if problems:
         raise typer.Exit(EXIT_FAILURE)
 
@@ -103,7 +103,7 @@ def diff(
         bar("comparing") as progress,
     ):
         found = compare(one, other, progress)
-    say(json.dumps(found.to_json()) if as_json else found.to_text())
+    say(*([json.dumps(found.to_json())] if as_json else found.to_lines()))
     if not found.is_empty:
         raise typer.Exit(EXIT_FAILURE)
 
@@ -113,11 +113,12 @@ def sizes(path: ModelPath, *, as_json: AsJson = False) -> None:
     """Say what the draft and the model would weigh in every codec; writes nothing."""
     from cmfio.reader import open_container
     from cmfio.sizes import sizes as weigh
-    from cmfio.sizes import sizes_text
+    from cmfio.sizes import sizes_table
 
     with speaking(), open_container(path) as container:
-        lines = weigh(container)
-    say(json.dumps([line.to_json() for line in lines]) if as_json else sizes_text(lines))
+        found = weigh(container)
+    as_one = [json.dumps([size.to_json() for size in found])]
+    say(*(as_one if as_json else sizes_table(found)))
 
 
 @app.command()
@@ -242,8 +243,8 @@ def export_hf(
 def _bytes(gigabytes: float | None) -> int | None:
     if gigabytes is None:
         return None
-    if not gigabytes > 0:
-        raise typer.BadParameter("--shard-max-gb must be above 0")
+    if not 0 < gigabytes <= MOST_GB:
+        raise typer.BadParameter(f"--shard-max-gb must be above 0, at most {MOST_GB:,}")
     return round(gigabytes * 1e9)
 
 
@@ -251,9 +252,8 @@ def _say_written(paths: list[Path], *, as_json: bool) -> None:
     sizes = {str(path): path.stat().st_size for path in paths}
     if as_json:
         say(json.dumps([{"path": path, "bytes": size} for path, size in sizes.items()]))
-        return
-    for path, size in sizes.items():
-        say(f"{path}: {size:,} bytes")
+    else:
+        say(*(f"{path}: {size:,} bytes" for path, size in sizes.items()))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from pathlib import Path
 from cmfio.codecs.registry import CODECS
 from cmfio.errors import UnsupportedFeature
 from cmfio.header import Header, TensorEntry
-from cmfio.policy import FLOATS, PROFILES, Request, parse_request, stored_codec
+from cmfio.policy import FLOATS, Request, parse_request, stored_codec
 from cmfio.reader import Container
 from cmfio.reencode import reencoded
 from cmfio.rewrite import copy_tensor, refuse_rewrite, write_like
@@ -55,11 +55,7 @@ def with_label(header: Header, request: Request) -> Header:
     """The header with the `quant_type` that the converter gives such a model."""
     if request.codec is None:
         return header
-    dtype = CODECS[request.codec].dtype
-    labels = {profile.codec: profile.label for profile in PROFILES}
-    labels |= {"f32": "F32", "bf16": "BF16", "vbit": "VBIT"}
-    label = labels.get(request.codec) or labels[dtype]
-    return header.model_copy(update={"quant_type": label})
+    return header.model_copy(update={"quant_type": CODECS[request.codec].label})
 
 
 def _converted(

@@ -1,6 +1,8 @@
 """Bytes into a file: one thread writes while the next are read, made and hashed."""
 
+import contextlib
 import os
+import shutil
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -24,6 +26,37 @@ class FileRange:
     handle: int
     offset: int
     nbytes: int
+
+
+def part(source: FileRange, start: int, length: int = CHUNK_BYTES) -> FileRange:
+    """The stretch of `source` from `start` on, `length` long or up to its end."""
+    left = min(length, source.nbytes - start)
+    return replace(source, offset=source.offset + start, nbytes=left)
+
+
+def read_range(source: FileRange) -> bytearray:
+    """All bytes of a stretch; BoundsError if the file was cut short meanwhile."""
+    data = bytearray(source.nbytes)
+    _fill(memoryview(data), source, source.offset)
+    return data
+
+
+def copy_file(source: Path, out: Path) -> None:
+    """A new file with the same bytes, synced; blocks are shared where the system can.
+
+    It is a file of its own: nothing done to one is seen in the other.
+    """
+    with source.open("rb", buffering=0) as origin, out.open("xb", buffering=0) as copy:
+        size = os.fstat(origin.fileno()).st_size
+        with contextlib.suppress(OSError):  # two file systems, or one without the call
+            left = size
+            while left and (
+                done := os.copy_file_range(origin.fileno(), copy.fileno(), left)
+            ):
+                left -= done
+        origin.seek(copy.tell())
+        shutil.copyfileobj(origin, copy, CHUNK_BYTES)
+        os.fsync(copy.fileno())
 
 
 class BackgroundWriter:

@@ -57,13 +57,13 @@ class Difference:
         """For a script."""
         return asdict(self)
 
-    def to_text(self) -> str:
+    def to_lines(self) -> list[str]:
         """A line a difference."""
         lines = [f"header {key}: {text}" for key, text in self.header.items()]
         lines += [f"section {name}: differs" for name in self.sections]
         lines += [f"tensor {one.to_text()}" for one in self.tensors]
         lines.append(f"{self.same_tensors:,} tensors are the same, byte for byte")
-        return "\n".join(lines)
+        return lines
 
 
 def compare(a: Container, b: Container, progress: Progress | None = None) -> Difference:

@@ -1,4 +1,4 @@
-"""The tensor directory: records of 56 bytes and a pool of names (cmf.md §5)."""
+"""The tensor directory: records of 56 bytes and a pool of names."""
 
 import struct
 from collections.abc import Mapping, Sequence
@@ -87,7 +87,9 @@ def _entry(record: tuple[int, ...], pool: bytes, where: str, shard: int) -> Tens
     except UnicodeDecodeError as error:
         raise ParseError(f"{where}: its name isn't UTF-8") from error
     if dtype_id not in BY_ID:
-        raise UnknownDtype(f"{where} ({name!r}) has dtype id {dtype_id}; 0 to 18 are known")
+        raise UnknownDtype(
+            f"{where} ({name!r}) has dtype id {dtype_id}; 0 to {max(BY_ID)} are known"
+        )
     offset, nbytes, checksum = record[10:]
     shape = tuple(dims[:ndim])
     return TensorEntry(name, BY_ID[dtype_id].name, shape, offset, nbytes, checksum, shard)

@@ -1,12 +1,15 @@
-"""The format's 19 dtypes: ids, names and how many bytes a shape takes (cmf.md §7)."""
+"""The format's dtypes: ids, names and how many bytes a shape takes."""
 
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from cmfio.errors import UnknownDtype
 
 Shape = tuple[int, ...]
+# What a header may say of its model as `quant_type`: the format's list, closed.
+Label: TypeAlias = Literal["Q8_ROW", "Q4_BLOCK", "Q8_2F", "VBIT", "BF16", "F16", "F32"]
 # Larger than any file, small enough for the signed sizes of numpy.
 MAX_ELEMENTS = 1 << 62
 
@@ -15,7 +18,7 @@ MAX_ELEMENTS = 1 << 62
 class Dtype:
     """`nbytes(shape)` is None where the format fixes no size; `least` then bounds it.
 
-    `tiled`: only 2-D with columns in whole groups of 32 (cmf.md §1.3, what ours refuses).
+    `tiled`: only 2-D with columns in whole groups of 32; the peer doesn't check that.
     """
 
     id: int
@@ -74,6 +77,7 @@ def _q1t_least(shape: Shape) -> int:
     return 9 * -(-element_count(shape) // 32) + 4 * (shape[0] + 1)
 
 
+# Ids are the peer's and one byte in the directory: a new one is its to give.
 _TABLE = (
     Dtype(0, "f32", _words(4)),
     Dtype(1, "f16", _words(2)),

@@ -1,4 +1,4 @@
-"""The first 128 bytes: where each section lies, and what a reader must know (cmf.md §1)."""
+"""The first 128 bytes: where each section lies, and what a reader must know."""
 
 import struct
 from dataclasses import dataclass

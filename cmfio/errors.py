@@ -1,4 +1,4 @@
-# ruff: noqa: N818 — the names are the peer's own words for its error kinds (cmf.md §1.3).
+# ruff: noqa: N818 — the names are the peer's own words for its error kinds.
 """What can go wrong with a container; `kind` is the peer's own word, where it has one."""
 
 from typing import ClassVar
@@ -64,6 +64,10 @@ class CmfIoError(CmfError):
     kind = "Io"
 
 
+class BadPath(CmfIoError):
+    """What a user named can't be read or written, whatever is tried: a folder, a device."""
+
+
 class ParseError(CmfError):
     """Header, directory, masks, index or tokenizer don't say something valid."""
 
@@ -71,7 +75,7 @@ class ParseError(CmfError):
 
 
 class DamagedTensor(CmfError):
-    """A payload whose bytes don't have the hash the directory recorded."""
+    """A payload or a section whose bytes don't have the hash that was recorded."""
 
     kind = "Damaged"
 

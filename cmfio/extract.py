@@ -5,43 +5,56 @@ from pathlib import Path
 
 import numpy as np
 
-from cmfio.atomic import refuse_same, replacing
+from cmfio.atomic import check_output, replacing
 from cmfio.codecs.words import WORDS
 from cmfio.errors import CmfError
 from cmfio.header import dump_header
 from cmfio.layout import TRAILING
 from cmfio.reader import Container
+from cmfio.verify import check_sections, check_tensor
 
 ALIASES = {"tokenizer": "vocab"}
 NPY_BUFFER = 1 << 22
 
 
 def dump_tensor(container: Container, name: str, out: Path) -> None:
-    """Write a tensor as .npy: f32, or the whole numbers it holds."""
-    refuse_same(out, container.paths)
+    """Write a tensor as .npy: f32, or the whole numbers it holds.
+
+    DamagedTensor if its bytes don't have their recorded hash.
+    """
+    check_output(out, container.paths)
     is_whole = container.entry(name).dtype in WORDS
+    check_tensor(container, name)
     values = container.words(name) if is_whole else container.tensor(name)
     with replacing(out) as file:
         np.lib.format.write_array(file, np.asarray(values), allow_pickle=False)
 
 
 def extract_part(container: Container, part: str, out: Path) -> None:
-    """Write header, tokenizer (or vocab), masks, index, or a tensor's stored bytes."""
-    refuse_same(out, container.paths)
-    pieces = _pieces(container, ALIASES.get(part, part))
+    """Write header, tokenizer (or vocab), masks, index, or a tensor's stored bytes.
+
+    DamagedTensor if they don't have their recorded hash.
+    """
+    check_output(out, container.paths)
+    pieces = _pieces(container, part)
     with replacing(out) as file:
         for piece in pieces:
             file.write(piece)
 
 
 def _pieces(container: Container, part: str) -> Iterator[bytes | memoryview]:
-    if part == "header":
-        return iter([dump_header(container.header)])
-    if part not in TRAILING:
-        container.entry(part)
+    name = ALIASES.get(part, part)
+    if name != "header" and name not in TRAILING:
+        check_tensor(container, part)
         return container.chunks(part)
-    section = container.files[0].trailing().get(part)
-    if section is None:
-        there = ", ".join(container.files[0].trailing()) or "none"
-        raise CmfError(f"{container.path}: has no section {part!r}; it has {there}")
-    return iter([section])
+    check_sections(container, name)
+    if name == "header":
+        return iter([dump_header(container.header)])
+    sections = container.files[0].trailing()
+    if name not in sections:
+        words = {section: word for word, section in ALIASES.items()}
+        there = ", ".join(words.get(section, section) for section in sections) or "none"
+        raise CmfError(
+            f"{container.path}: has no {part}; of tokenizer, masks and index it has {there}"
+        )
+    return iter([sections[name]])

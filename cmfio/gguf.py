@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from pydantic import ValidationError
 
-from cmfio.atomic import refuse_same
+from cmfio.atomic import check_output
 from cmfio.codecs.base import F32
-from cmfio.errors import CmfError, CmfIoError, FileNotFound, ParseError, UnsupportedFeature
+from cmfio.errors import CmfError, CmfIoError, ParseError, UnsupportedFeature
 from cmfio.gguf_tokenizer import special_ids, tokenizer_json
 from cmfio.header import Arch, Header
 from cmfio.layout import Payload, Progress
+from cmfio.opening import open_regular
 from cmfio.rewrite import encode_later
 from cmfio.writer import Output, write_model
 
@@ -81,9 +82,8 @@ def import_gguf(gguf_path: Path, out: Path, progress: Progress | None = None) ->
     Families llama and qwen3; anything whose meaning isn't known here is refused by name.
     `progress` hears (tensors done, tensors in all). Needs the extra `gguf`.
     """
-    if not gguf_path.is_file():
-        raise FileNotFound(f"{gguf_path}: there is no such file")
-    refuse_same(out, [gguf_path])
+    open_regular(gguf_path, "a GGUF file").close()
+    check_output(out, [gguf_path])
     metadata, tensors = _read(gguf_path)
     try:
         arch = _arch(metadata, tensors)

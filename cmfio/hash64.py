@@ -1,4 +1,4 @@
-"""The container's 64-bit checksum (cmf.md §2).
+"""The container's 64-bit checksum.
 
 A checksum, never an identity: its XOR fold is blind to the order of words.
 """

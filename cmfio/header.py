@@ -1,4 +1,4 @@
-"""The header of a container: parse, edit, write back (cmf.md §4); a directory's line."""
+"""The header of a container: parse, edit, write back; a directory's line."""
 
 from dataclasses import dataclass
 from typing import Literal, Self
@@ -6,6 +6,7 @@ from typing import Literal, Self
 from pydantic import Field, ValidationError
 
 from cmfio.arch import Arch, LayerType, Moe, Mtp
+from cmfio.dtypes import Label
 from cmfio.errors import ParseError
 from cmfio.json_text import Json, parse_object, spell_json
 from cmfio.record import U32, Int, Real, Record, Text, from_file
@@ -96,7 +97,7 @@ class Skill(Record):
 
 
 class Genome(Record):
-    """A sealed trunk: any change to it must be refused (cmf.md §13)."""
+    """A sealed trunk: any change to it must be refused."""
 
     id: Text
     generation: U32
@@ -117,7 +118,7 @@ class Header(Record):
     format: Text = "cmf"
     version: U32 = Field(default=2)
     arch: Arch
-    quant_type: Literal["Q8_ROW", "Q4_BLOCK", "Q8_2F", "VBIT", "BF16", "F16", "F32"]
+    quant_type: Label
     provenance: object | None = None
     tokenizer_config: TokenizerConfig | None = None
     section_hashes: SectionHashes | None = None

@@ -1,187 +1,196 @@
-"""config.json of a checkpoint, and the header's `arch`: one made from the other.
+"""config.json of a checkpoint to the header's `arch`.
 
-Here for plain Llama and Qwen3. A setting that would change the model's numbers and has no
-place on the other side is refused by name, never dropped.
+A setting that would change the model's numbers and has no place in the header is refused by
+name, never dropped. A composite (vision) config is read for its text model alone.
 """
-
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
 
 from pydantic import ValidationError
 
-from cmfio.arch import Arch, Mtp
+from cmfio.arch import Arch, LayerType, Moe, Mtp
+from cmfio.config_json import Config
 from cmfio.errors import ParseError, UnsupportedFeature
-from cmfio.header import Header
+from cmfio.hf_families import DELTA_SIZES, PLAIN, Experts, HfFamily, family_of_type
+from cmfio.hf_rope import rope_fields
 from cmfio.json_text import Json
 
-CLASSES = {"llama": "LlamaForCausalLM", "qwen3": "Qwen3ForCausalLM"}
 # Both sides spell these alike but for their names: config key, arch field.
 SIZES = {
     "hidden_size": "hidden_size",
-    "intermediate_size": "intermediate_size",
     "num_hidden_layers": "num_layers",
     "num_attention_heads": "num_attention_heads",
     "vocab_size": "vocab_size",
     "max_position_embeddings": "max_position_embeddings",
 }
-# Settings that must have this value, or be absent: the header has no field for another.
-PLAIN: Mapping[str, tuple[Json, ...]] = {
-    "attention_bias": (False,),
-    "mlp_bias": (False,),
-    "use_sliding_window": (False,),
-    "hidden_act": ("silu",),
-    "pretraining_tp": (1,),
-    "logit_scale": (1, 1.0),
+LAYER_TYPES: dict[str, LayerType] = {
+    "full_attention": "FullAttention",
+    "sliding_attention": "SlidingAttention",
+    "linear_attention": "LinearAttention",
+}
+ACTIVATIONS: dict[str, str] = {
+    "silu": "silu",
+    "swish": "silu",
+    "gelu_pytorch_tanh": "gelu_tanh",
 }
 MOST_LAYERS = 1 << 16  # more are no model, and would only take memory here
 MTP_KEYS = ("mtp_num_hidden_layers", "num_nextn_predict_layers")
-ARCH_FIELDS = {
-    *SIZES.values(),
-    "arch_name",
-    "num_kv_heads",
-    "head_dim",
-    "layer_types",
-    "rms_norm_eps",
-    "rope_theta",
-    "tie_word_embeddings",
-    "mtp",
-}
 
 
-@dataclass(frozen=True)
-class Config:
-    """A config.json, asked for by type; errors name its path and the key."""
+def text_config(config: Config) -> tuple[HfFamily, Config]:
+    """The family, and the settings of its text model with defaults for absent ones.
 
-    path: Path
-    values: Mapping[str, Json]
-
-    def whole(self, key: str, default: int | None = None) -> int:
-        """A count from 1."""
-        value = self.values.get(key)
-        value = default if value is None else value
-        if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
-            return value
-        raise ParseError(f"{self.path}: {key} should be a count, it is {value!r}")
-
-    def real(self, key: str, default: float | None = None) -> float:
-        """A number."""
-        value = self.values.get(key, default)
-        if isinstance(value, float | int) and not isinstance(value, bool):
-            return float(value)
-        raise ParseError(f"{self.path}: {key} should be a number, it is {value!r}")
-
-    def part(self, key: str) -> "Config":
-        """An object inside; empty when it is absent."""
-        value = self.values.get(key) or {}
-        if isinstance(value, dict):
-            return Config(self.path, value)
-        raise ParseError(f"{self.path}: {key} should be an object, it is {value!r}")
+    UnsupportedFeature for a family that isn't read.
+    """
+    family = family_of_type(config.get("model_type"), str(config.path))
+    text = config.part("text_config") if "text_config" in config.values else config
+    own = text.get("model_type")
+    if own not in (None, family.model_type, *family.wrappers):
+        raise UnsupportedFeature(
+            f"{config.path}: text_config.model_type is {own!r} inside {family.arch_name}"
+        )
+    # A wrapper says for both whether its head is tied.
+    tied = config.get("tie_word_embeddings")
+    given = text.over({} if tied is None else {"tie_word_embeddings": tied})
+    return family, given.over(family.defaults)
 
 
 def arch_from_config(config: Config) -> Arch:
-    """The `arch` of a Llama or Qwen3 config; UnsupportedFeature for what it can't say."""
-    family = config.values.get("model_type")
-    if not isinstance(family, str) or family not in CLASSES:
-        raise UnsupportedFeature(
-            f"{config.path}: model_type {family!r} can't be imported, only "
-            f"{' and '.join(CLASSES)}"
-        )
-    _refuse_unplain(config)
-    sizes = {field: config.whole(key) for key, field in SIZES.items()}
+    """The `arch` of a checkpoint; UnsupportedFeature for what a header can't say."""
+    family, text = text_config(config)
+    _refuse_unplain(text, family)
+    sizes = {field: text.whole(key) for key, field in SIZES.items()}
     heads, hidden = sizes["num_attention_heads"], sizes["hidden_size"]
-    mtp = next((n for n in map(config.values.get, MTP_KEYS) if isinstance(n, int) and n), 0)
+    mtp = max((n for n in map(text.get, MTP_KEYS) if isinstance(n, int)), default=0)
+    fields: dict[str, object] = {
+        **sizes,
+        "arch_name": family.arch_name,
+        "intermediate_size": _dense_width(text, family),
+        "num_kv_heads": text.whole("num_key_value_heads", heads),
+        "head_dim": text.whole("head_dim", max(hidden // heads, 1)),
+        "rms_norm_eps": text.real("rms_norm_eps", 1e-6),
+        "tie_word_embeddings": text.flag("tie_word_embeddings"),
+        **_layer_types(text, family, sizes["num_layers"]),
+        **rope_fields(text, family),
+    }
+    optional: dict[str, object] = {
+        "norm_style": family.norm_style if family.norm_style != "qwen" else None,
+        "hidden_act": _activation(text),
+        "moe": None if family.experts is None else _moe(text, family.experts),
+        "mtp": Mtp(num_layers=mtp) if mtp > 0 else None,
+    }
+    if family.linear is not None:
+        optional |= {key: text.whole(key) for key in DELTA_SIZES}
+    fields |= {key: value for key, value in optional.items() if value is not None}
     try:
-        return Arch(
-            **sizes,
-            arch_name=family,
-            num_kv_heads=config.whole("num_key_value_heads", heads),
-            head_dim=config.whole("head_dim", max(hidden // heads, 1)),
-            layer_types=("FullAttention",) * _layers(config),
-            rms_norm_eps=config.real("rms_norm_eps", 1e-6),
-            rope_theta=_rope_theta(config),
-            tie_word_embeddings=config.values.get("tie_word_embeddings", False) is True,
-            mtp=Mtp(num_layers=mtp) if mtp > 0 else None,
-        )
+        return Arch.model_validate(fields)
     except ValidationError as error:
         raise ParseError(f"{config.path}: describes no model: {error}") from error
 
 
-def config_from_header(header: Header, where: str) -> dict[str, Json]:
-    """The config.json of a Llama or Qwen3 container; UnsupportedFeature names the field."""
-    arch = header.arch
-    family = arch.arch_name.lower()
-    if family not in CLASSES:
-        raise UnsupportedFeature(
-            f"{where}: a {arch.arch_name} model can't be exported, only "
-            f"{' and '.join(CLASSES)}"
-        )
-    _refuse_unsaid(arch, where)
-    special = header.tokenizer_config
-    ends = list[Json](special.eos_token_ids) if special is not None else []
-    rope: dict[str, Json] = {"rope_theta": arch.rope_theta, "rope_type": "default"}
-    config: dict[str, Json] = {
-        "architectures": [CLASSES[family]],
-        "model_type": family,
-        **{key: getattr(arch, field) for key, field in SIZES.items()},
-        "num_key_value_heads": arch.num_kv_heads,
-        "head_dim": arch.head_dim,
-        "hidden_act": "silu",
-        "rms_norm_eps": arch.rms_norm_eps,
-        "rope_theta": arch.rope_theta,  # for readers before rope_parameters
-        "rope_parameters": rope,
-        "attention_bias": False,
-        "tie_word_embeddings": arch.tie_word_embeddings,
-        "bos_token_id": None if special is None else special.bos_token_id,
-        "eos_token_id": ends[0] if len(ends) == 1 else ends or None,
-        "pad_token_id": None if special is None else special.pad_token_id,
-    }
-    return config if arch.mtp is None else config | {MTP_KEYS[0]: arch.mtp.num_layers}
-
-
-def _refuse_unplain(config: Config) -> None:
-    for key, allowed in PLAIN.items():
-        value = config.values.get(key)
+def _refuse_unplain(config: Config, family: HfFamily) -> None:
+    for key, allowed in {**PLAIN, **family.plain}.items():
+        value = config.get(key)
         if value is not None and value not in allowed:
+            only = f"; only {allowed[0]!r} is understood" if allowed else ""
             raise UnsupportedFeature(
-                f"{config.path}: {key} is {value!r}; only {allowed[0]!r} can be imported"
-            )
-    kinds = config.values.get("layer_types")
-    for kind in kinds if isinstance(kinds, list) else ():
-        if kind != "full_attention":
-            raise UnsupportedFeature(
-                f"{config.path}: layer type {kind!r} can't be imported, only full attention"
+                f"{config.path}: {key} is {value!r}, which has no place in a header{only}"
             )
 
 
-def _layers(config: Config) -> int:
-    layers = config.whole("num_hidden_layers")
+def _dense_width(config: Config, family: HfFamily) -> int:
+    """Where every layer has experts a config may not say how wide one without would be."""
+    spare = None if family.experts is None else config.get("moe_intermediate_size")
+    return config.whole("intermediate_size", spare if isinstance(spare, int) else None)
+
+
+def _activation(config: Config) -> str | None:
+    """The header's word; None for the one it leaves out."""
+    said = config.get("hidden_act")
+    if said is not None and (not isinstance(said, str) or said not in ACTIVATIONS):
+        raise UnsupportedFeature(
+            f"{config.path}: hidden_act is {said!r}; only {', '.join(ACTIVATIONS)} are "
+            "understood"
+        )
+    known = "silu" if said is None else ACTIVATIONS[said]
+    return None if known == "silu" else known
+
+
+def _layer_types(config: Config, family: HfFamily, layers: int) -> dict[str, object]:
     if layers > MOST_LAYERS:
         raise ParseError(f"{config.path}: num_hidden_layers is {layers:,}, too many")
-    return layers
-
-
-def _rope_theta(config: Config) -> float:
-    rope = config.part("rope_parameters")
-    scaling = config.part("rope_scaling")
-    for part in (rope, scaling):
-        kind = part.values.get("rope_type", part.values.get("type", "default"))
-        if kind != "default":
+    window = _window(config, family)
+    said = config.get("layer_types")
+    if family.windows == "all" or not isinstance(said, list):
+        kinds = _implied_types(config, family, layers, has_window=window is not None)
+    else:
+        kinds = [_layer_type(config, kind) for kind in said]
+    if len(kinds) != layers:
+        raise ParseError(
+            f"{config.path}: layer_types has {len(kinds)} entries for {layers} layers"
+        )
+    for kind in kinds:
+        if kind not in family.layer_types or (kind == "SlidingAttention" and not window):
             raise UnsupportedFeature(
-                f"{config.path}: rotary scaling {kind!r} can't be imported"
+                f"{config.path}: a layer of type {_spelled(kind)!r} has no place in this "
+                f"{family.arch_name} model"
             )
-    return rope.real("rope_theta", config.real("rope_theta", 10000.0))
+    fields: dict[str, object] = {"layer_types": tuple(kinds)}
+    return fields if window is None else fields | {"sliding_window": window}
 
 
-def _refuse_unsaid(arch: Arch, where: str) -> None:
-    plain = Arch.model_fields
-    for key in sorted({*arch.model_fields_set, *(arch.model_extra or {})} - ARCH_FIELDS):
-        value = getattr(arch, key)
-        default = plain[key].get_default() if key in plain else None
-        if value is not None and value != default:
-            raise UnsupportedFeature(
-                f"{where}: arch.{key} is {value!r}, which a {arch.arch_name} config.json "
-                "can't say; this model can't be exported"
-            )
-    if set(arch.layer_types) - {"FullAttention"}:
-        raise UnsupportedFeature(f"{where}: only full attention can be exported")
+def _window(config: Config, family: HfFamily) -> int | None:
+    """How far a sliding layer sees; None where nothing slides."""
+    is_on = family.windows == "all" or (
+        family.windows == "some" and config.flag("use_sliding_window")
+    )
+    if not is_on or config.get("sliding_window") is None:
+        return None
+    return config.whole("sliding_window")
+
+
+def _implied_types(
+    config: Config, family: HfFamily, layers: int, *, has_window: bool
+) -> list[LayerType]:
+    """The layers' types where the config leaves them to the class."""
+    if family.linear is not None:
+        every = config.whole("full_attention_interval")
+        return [
+            "FullAttention" if (i + 1) % every == 0 else "LinearAttention"
+            for i in range(layers)
+        ]
+    said = 0 if family.windows == "all" else config.get("max_window_layers")
+    first = said if isinstance(said, int) else 28
+    return [
+        "SlidingAttention" if has_window and i >= first else "FullAttention"
+        for i in range(layers)
+    ]
+
+
+def _layer_type(config: Config, kind: Json) -> LayerType:
+    if isinstance(kind, str) and kind in LAYER_TYPES:
+        return LAYER_TYPES[kind]
+    raise UnsupportedFeature(
+        f"{config.path}: layer type {kind!r} isn't one of {', '.join(LAYER_TYPES)}"
+    )
+
+
+def _spelled(kind: LayerType) -> str:
+    return next(said for said, ours in LAYER_TYPES.items() if ours == kind)
+
+
+def _moe(config: Config, experts: Experts) -> Moe:
+    key = next((k for k in experts.count_keys if k in config.values), experts.count_keys[0])
+    width = config.whole("moe_intermediate_size")
+    fields: dict[str, object] = {
+        "num_experts": config.whole(key),
+        "top_k": config.whole("num_experts_per_tok"),
+        "moe_intermediate_size": width,
+        "norm_topk_prob": not experts.says_renormalised or config.flag("norm_topk_prob"),
+    }
+    if experts.shared == "n_shared_experts":
+        fields["shared_expert_intermediate_size"] = width * config.whole(experts.shared)
+    elif experts.shared is not None:
+        fields["shared_expert_intermediate_size"] = config.whole(experts.shared)
+    if experts.is_sigmoid:
+        fields["router_sigmoid"] = True
+        fields["routed_scaling_factor"] = config.real("routed_scaling_factor", 1.0)
+    return Moe.model_validate(fields)

@@ -1,7 +1,10 @@
-"""Tensor names of Hugging Face checkpoints, made the container's (cmf.md §11.3)."""
+"""Tensor names of Hugging Face checkpoints, made the container's."""
 
 import re
 from collections.abc import Callable, Mapping
+
+from cmfio.hf_families import HfFamily
+from cmfio.hf_heads import MTP, HeadRow, head_name
 
 VISION_PREFIXES = (
     "model.vision_embedder.",
@@ -87,16 +90,17 @@ def canonical_name(source: str) -> str | None:
     return source
 
 
-def checkpoint_name(name: str) -> str:
-    """The name of a container's tensor in a plain Llama or Qwen3 checkpoint.
+def checkpoint_name(name: str, family: HfFamily, row: HeadRow, first: int) -> str:
+    """The name of a container's tensor in a checkpoint of its family.
 
-    Only the draft's differ: `canonical_name` gives them back.
+    `row` names the draft, whose layer gets number `first`. `canonical_name` and
+    `find_head` give the name back.
     """
-    if not name.startswith("model.mtp."):
-        return name
-    rest = name.removeprefix("model.mtp.")
-    theirs = {ours: source for source, ours in MTP_NAMES.items()}
-    return "mtp." + theirs.get(rest, rest)
+    if name.startswith(MTP):
+        return head_name(row, name, first, family.renames)
+    for ours, theirs in family.renames.items():
+        name = name.replace(ours, theirs)
+    return name
 
 
 def _after_mtp(source: str) -> str | None:

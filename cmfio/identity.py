@@ -6,10 +6,11 @@ from dataclasses import asdict, dataclass
 
 from cmfio.errors import DamagedTensor
 from cmfio.hash64 import Hash64
-from cmfio.header import TensorEntry
+from cmfio.header import Arch, TensorEntry
 from cmfio.json_text import Json, spell_sorted
 from cmfio.layout import Progress
 from cmfio.reader import Container
+from cmfio.verify import check_sections
 
 DRAFT_PREFIX = "model.mtp."
 SKILL_PREFIX = "skill."
@@ -56,8 +57,10 @@ class ModelDigests:
 def model_digests(container: Container, progress: Progress | None = None) -> ModelDigests:
     """Digests of an open model, all shards. `progress` hears (bytes done, bytes in all).
 
-    DamagedTensor names the first tensor whose bytes don't have their recorded hash64.
+    DamagedTensor names the first section or tensor whose bytes don't have their recorded
+    hash64.
     """
+    check_sections(container)
     total = sum(entry.nbytes for entry in container.entries.values())
     done = 0
 
@@ -96,29 +99,43 @@ def _combined(container: Container, tensors: dict[str, str]) -> ModelDigests:
         if section is not None
     }
     entries = container.entries
-    arch = container.header.arch.to_json()
-    mtp = arch.pop("mtp", None)
+    header = container.header.to_json()
+    content: Json = [header, lines(tensors, entries), dict[str, Json](sections)]
+    return combined(container.header.arch, entries, tensors, sections, content)
+
+
+def combined(
+    arch: Arch,
+    entries: Mapping[str, TensorEntry],
+    tensors: dict[str, str],
+    sections: dict[str, str],
+    content: Json,
+) -> ModelDigests:
+    """The digests of a model whose tensors have these; `content` is all that it holds."""
+    said = arch.to_json()
+    mtp = said.pop("mtp", None)
     draft = {name: sha for name, sha in tensors.items() if name.startswith(DRAFT_PREFIX)}
     apart = (DRAFT_PREFIX, SKILL_PREFIX)
     trunk = {name: sha for name, sha in tensors.items() if not name.startswith(apart)}
-    header = container.header.to_json()
     return ModelDigests(
         tensors=tensors,
         sections=sections,
-        trunk=_digest([arch, _lines(trunk, entries)]),
-        draft=_digest([mtp, _lines(draft, entries)]),
-        content=_digest([header, _lines(tensors, entries), dict[str, Json](sections)]),
+        trunk=digest([said, lines(trunk, entries)]),
+        draft=digest([mtp, lines(draft, entries)]),
+        content=digest(content),
     )
 
 
-def _lines(digests: Mapping[str, str], entries: Mapping[str, TensorEntry]) -> list[Json]:
+def lines(digests: Mapping[str, str], entries: Mapping[str, TensorEntry]) -> list[Json]:
+    """A line a tensor, by name: its dtype, shape and digest."""
     return [
         [name, entries[name].dtype, list[Json](entries[name].shape), digests[name]]
         for name in sorted(digests)
     ]
 
 
-def _digest(value: Json) -> str:
+def digest(value: Json) -> str:
+    """sha256 of a JSON value, whatever the order of its keys."""
     return hashlib.sha256(spell_sorted(value).encode("utf-8")).hexdigest()
 
 

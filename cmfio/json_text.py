@@ -1,4 +1,4 @@
-"""JSON as the peer reads and spells it (cmf.md §4): strict in, byte for byte out."""
+"""JSON as the peer reads and spells it: strict in, byte for byte out."""
 
 import json
 import math
@@ -79,7 +79,7 @@ def spell_sorted(value: Json) -> str:
 
 
 def spell_float(x: float) -> str:
-    """Shortest round-trip digits, as the peer spells an f64 (cmf.md §4).
+    """Shortest round-trip digits, as the peer spells an f64.
 
     Fixed notation for 1e-5 <= |x| < 1e16, else `9.9e-6`, `1e16`; non-finite is null.
     """

@@ -1,4 +1,4 @@
-"""One container file, written in a single pass: the peer's layout (cmf.md §6)."""
+"""One container file, written in a single pass: the peer's layout."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence

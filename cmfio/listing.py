@@ -44,7 +44,7 @@ class Summary:
         """All of it, for a script."""
         return asdict(self)
 
-    def to_text(self) -> str:
+    def to_lines(self) -> list[str]:
         """The most of it, a line a fact."""
         shards = "" if self.files == 1 else f" and {self.files - 1} more shards"
         lines = {
@@ -61,7 +61,7 @@ class Summary:
             "provenance": spell_json(self.provenance) if self.provenance else "",
         }
         shown = [f"{key + ':':16}{value}" for key, value in lines.items() if value]
-        return "\n".join(shown + [f"{'note:':16}{note}" for note in self.notes])
+        return shown + [f"{'note:':16}{note}" for note in self.notes]
 
     def _draft(self) -> str:
         if self.draft_tensors:

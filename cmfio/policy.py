@@ -1,4 +1,4 @@
-"""What the word for a codec means, and which codec a tensor then gets (cmf.md §11).
+"""What the word for a codec means, and which codec a tensor then gets.
 
 A word is `keep`, a codec's name (`registry.py`), or `profile:NAME` with a name the peer's
 converter takes: some of those mean another dtype than they say, or several.
@@ -65,22 +65,21 @@ class Profile:
 
     names: tuple[str, ...]
     codec: str
-    label: str  # what such a file's header says as `quant_type`
 
 
 PROFILES = (
-    Profile(("q8", "q8_row", "q8row"), "q8_row", "Q8_ROW"),
-    Profile(("q8_2f", "q82f", "q8f"), "q8_2f", "Q8_2F"),
-    Profile(("q4", "q4_block", "q4block"), "q4_block", "Q4_BLOCK"),
-    Profile(("f16", "fp16"), "f16", "F16"),
-    Profile(("vbit", "v_bit"), "vbit_ro", "VBIT"),
-    Profile(("q4t", "q4_tiled"), "q4_tiled", "Q4_BLOCK"),
-    Profile(("q4tp", "q4t_pred"), "q4tp", "Q4_BLOCK"),
-    Profile(("q2tp", "q2t_pred"), "q2tp", "Q4_BLOCK"),
-    Profile(("q1",), "q1", "VBIT"),
-    Profile(("q1p", "q1_ptq"), "q1p", "VBIT"),
-    Profile(("q1s", "q1_mask"), "q1s", "VBIT"),
-    Profile(("q1t", "q1_ternary"), "q1t", "VBIT"),
+    Profile(("q8", "q8_row", "q8row"), "q8_row"),
+    Profile(("q8_2f", "q82f", "q8f"), "q8_2f"),
+    Profile(("q4", "q4_block", "q4block"), "q4_block"),
+    Profile(("f16", "fp16"), "f16"),
+    Profile(("vbit", "v_bit"), "vbit_ro"),
+    Profile(("q4t", "q4_tiled"), "q4_tiled"),
+    Profile(("q4tp", "q4t_pred"), "q4tp"),
+    Profile(("q2tp", "q2t_pred"), "q2tp"),
+    Profile(("q1",), "q1"),
+    Profile(("q1p", "q1_ptq"), "q1p"),
+    Profile(("q1s", "q1_mask"), "q1s"),
+    Profile(("q1t", "q1_ternary"), "q1t"),
 )
 REFUSED_PROFILES = ("q2tp_affine", "q2tp-affine", "q2t_affine")
 

@@ -1,4 +1,4 @@
-"""Open a container: all that cmf.md §1.3 asks for is checked, payloads aren't read.
+"""Open a container: all that docs/cmf.md lists is checked, payloads aren't read.
 
 The file is mapped, not loaded; payloads are views of the map. A file that another program
 cuts short while it is open ends the process (SIGBUS), so ours are renamed into place.
@@ -7,7 +7,6 @@ cuts short while it is open ends the process (SIGBUS), so ours are renamed into 
 import contextlib
 import mmap
 import os
-import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,12 +22,12 @@ from cmfio.envelope import SIZE, Envelope, check_features, parse_envelope
 from cmfio.errors import (
     BoundsError,
     CmfIoError,
-    FileNotFound,
     MissingTensor,
     ParseError,
     UnknownCodec,
 )
 from cmfio.header import Header, TensorEntry, parse_header
+from cmfio.opening import open_regular, reason
 from cmfio.rules import check_arch, check_knowledge, check_prism_targets
 from cmfio.sections import check_index, check_masks
 from cmfio.shard_names import sibling_paths
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from cmfio.codecs.words import Unsigned
 
 TRAILING = ("masks", "vocab", "index")
+WANTED = "a .cmf container (`cmf import-hf` makes one of a checkpoint's folder)"
 
 
 @dataclass(frozen=True)
@@ -215,24 +215,12 @@ def open_container(path: str | Path) -> Container:
 def open_file(path: Path, shard: int = 0) -> ShardFile:
     """One file by itself, checked; its entries say they are of `shard` (counted from 0)."""
     with contextlib.ExitStack() as on_failure:
-        file = on_failure.enter_context(_opened(path))
+        file = on_failure.enter_context(open_regular(path, WANTED))
         mapped, envelope = _map(path, file)
         on_failure.callback(_unmap, mapped)
         checked = _checked(path, file, mapped, envelope, shard)
         on_failure.pop_all()
     return checked
-
-
-def _opened(path: Path) -> BinaryIO:
-    try:
-        # Not to be waited for: it could be a pipe.
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise CmfIoError(f"{path}: isn't a file; give a .cmf container")
-        return path.open("rb", buffering=0)
-    except FileNotFoundError:
-        raise FileNotFound(f"{path}: there is no such file") from None
-    except (OSError, ValueError) as error:
-        raise CmfIoError(f"{path}: can't be read: {error}") from error
 
 
 def _map(path: Path, file: BinaryIO) -> tuple[mmap.mmap, Envelope]:
@@ -241,7 +229,7 @@ def _map(path: Path, file: BinaryIO) -> tuple[mmap.mmap, Envelope]:
         envelope = parse_envelope(file.read(SIZE), size, path)
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as error:
-        raise CmfIoError(f"{path}: can't be read: {error}") from error
+        raise CmfIoError(f"{path}: can't be read: {reason(error)}") from error
     if len(mapped) < size:
         mapped.close()
         raise BoundsError(f"{path}: was cut short while it was being opened")

@@ -36,7 +36,7 @@ class Record(BaseModel):
     """A JSON object of the header. Frozen; fields stand in the order the peer writes them.
 
     A parsed record is written back with the keys it had, in their order; one made here
-    follows the peer's presence rules (cmf.md §4). None means absent.
+    follows the peer's presence rules. None means absent.
     """
 
     model_config = ConfigDict(frozen=True, extra="allow")

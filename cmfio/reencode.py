@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from cmfio.codecs.base import Codec
+from cmfio.codecs.base import F32, Codec
 from cmfio.codecs.registry import CODECS
 from cmfio.codecs.rows import decode_rows, decodes_by_rows, encodes_by_rows, scatter_rows
 from cmfio.dtypes import element_count
@@ -11,6 +11,7 @@ from cmfio.header import TensorEntry
 from cmfio.layout import Payload
 from cmfio.reader import Container
 from cmfio.rewrite import check_values, encode_later
+from cmfio.verify import check_tensor
 
 BLOCK_BYTES = 1 << 26  # of f32; a tensor of no more is done at once
 
@@ -18,6 +19,7 @@ BLOCK_BYTES = 1 << 26  # of f32; a tensor of no more is done at once
 def reencoded(source: Container, entry: TensorEntry, codec: str, threads: int) -> Payload:
     """`entry` stored by `codec`; NotEncodable, at its turn, for values it can't hold.
 
+    DamagedTensor if its bytes don't have their hash: new ones would hide that.
     Beside its payload a large tensor takes a block of f32, not all of its values, if both
     codecs treat each row by itself.
     """
@@ -26,7 +28,7 @@ def reencoded(source: Container, entry: TensorEntry, codec: str, threads: int) -
     by_rows = encodes_by_rows(codec, shape) and decodes_by_rows(entry.dtype, shape)
     if not (is_large and by_rows):
         return encode_later(
-            name, shape, codec, lambda: source.tensor(name), threads=threads
+            name, shape, codec, lambda: _checked(source, name), threads=threads
         )
     chosen = CODECS[codec]
     return Payload(
@@ -38,7 +40,13 @@ def reencoded(source: Container, entry: TensorEntry, codec: str, threads: int) -
     )
 
 
+def _checked(source: Container, name: str) -> F32:
+    check_tensor(source, name)
+    return source.tensor(name)
+
+
 def _by_rows(source: Container, entry: TensorEntry, codec: Codec, threads: int) -> Bytes:
+    check_tensor(source, entry.name)
     whole = codec.new_payload(entry.shape)
     payload = source.payload(entry.name)
     for rows in _blocks(*entry.shape):

@@ -1,11 +1,11 @@
-"""A copy of a model with some tensors replaced, all else byte for byte (cmf.md §14)."""
+"""A copy of a model with some tensors replaced, all else byte for byte."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from cmfio.atomic import refuse_same
+from cmfio.atomic import check_output
 from cmfio.codecs.base import F32, Codec
 from cmfio.codecs.registry import CODECS, codec_named
 from cmfio.dtypes import Shape
@@ -14,13 +14,15 @@ from cmfio.hash64 import Bytes
 from cmfio.header import Arch, Header
 from cmfio.json_text import Json
 from cmfio.layout import Payload
+from cmfio.models import AnyModel
 from cmfio.policy import KEEP, Request, parse_request, stored_codec
 from cmfio.reader import Container
+from cmfio.verify import check_sections
 from cmfio.writer import Output, write_model
 
 
 def rewrite(  # noqa: PLR0913 — what changes, and how it is written
-    source: Container,
+    source: AnyModel,
     out: Path,
     replace: Mapping[str, F32],
     *,
@@ -54,7 +56,7 @@ def rewrite(  # noqa: PLR0913 — what changes, and how it is written
 
 
 def write_like(
-    source: Container,
+    source: AnyModel,
     out: Path,
     payloads: Sequence[Payload],
     header: Header,
@@ -62,16 +64,20 @@ def write_like(
 ) -> list[Path]:
     """The files written: these payloads, with the masks, vocab and index of `source`.
 
-    What `header` says of where things lie in the source is dropped.
+    What `header` says of where things lie in the source is dropped. DamagedTensor if a
+    section of a container doesn't have its recorded hash.
     """
+    if isinstance(source, Container):
+        check_sections(source)
     head = header.model_copy(update={"shard": None, "segments": ()})
-    sections = source.files[0].trailing()
+    found = {"masks": source.masks, "vocab": source.vocab, "index": source.index}
+    sections = {name: data for name, data in found.items() if data is not None}
     return write_model(out, head, payloads, sections, output, source.paths)
 
 
-def refuse_rewrite(source: Container, out: Path) -> None:
+def refuse_rewrite(source: AnyModel, out: Path) -> None:
     """Raise, before any work, if `out` is the source, or the source a sealed genome."""
-    refuse_same(out, source.paths)
+    check_output(out, source.paths)
     genome = source.header.genome
     if genome is not None:
         raise UnsupportedFeature(
@@ -107,21 +113,18 @@ def encode_later(
     return Payload(name, chosen.dtype, shape, encoded, chosen.nbytes(shape))
 
 
-def copy_tensor(source: Container, name: str, new_name: str | None = None) -> Payload:
-    """A tensor of `source` as stored, its hash checked on the way; keep `source` open."""
+def copy_tensor(source: AnyModel, name: str, new_name: str | None = None) -> Payload:
+    """A tensor of `source` as stored; keep `source` open. A container's hash is checked."""
     entry = source.entry(name)
-    return Payload(
-        new_name or name,
-        entry.dtype,
-        entry.shape,
-        source.stored(name),
-        entry.nbytes,
-        entry.hash64,
-    )
+    named = new_name or name
+    if isinstance(source, Container):
+        where, known = source.stored(name), entry.hash64
+        return Payload(named, entry.dtype, entry.shape, where, entry.nbytes, known)
+    return Payload(named, entry.dtype, entry.shape, source.data(name), entry.nbytes)
 
 
 def _replaced(
-    source: Container, name: str, values: F32, wanted: tuple[Request, Arch, int]
+    source: AnyModel, name: str, values: F32, wanted: tuple[Request, Arch, int]
 ) -> Payload:
     """A replaced or a new tensor, in the codec that is due to it."""
     request, arch, threads = wanted

@@ -1,4 +1,4 @@
-"""What a header may claim: attention cores, rotated bases, skills, genomes (cmf.md §4)."""
+"""What a header may claim: attention cores, rotated bases, skills, genomes."""
 
 import struct
 from collections.abc import Mapping, Sequence
@@ -55,7 +55,7 @@ def check_knowledge(
 def trunk_hash(
     header: Header, names: Mapping[str, TensorEntry], sections: Mapping[str, memoryview]
 ) -> int:
-    """The genome's hash over everything but skills and routes (cmf.md §13.1)."""
+    """The genome's hash over everything but skills and routes."""
     running = Hash64()
     running.update(b"cmf-trunk-v1\0")
     for name in sorted(names, key=lambda name: name.encode("utf-8")):

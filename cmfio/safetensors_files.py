@@ -12,8 +12,9 @@ from pathlib import Path
 
 from cmfio.copying import FileRange
 from cmfio.dtypes import Shape, element_count
-from cmfio.errors import BoundsError, CmfIoError, FileNotFound, ParseError
+from cmfio.errors import BoundsError, FileNotFound, ParseError
 from cmfio.json_text import Json, parse_object
+from cmfio.opening import open_regular, read_regular
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
@@ -37,17 +38,21 @@ class SafeTensor:
 
 
 @contextlib.contextmanager
-def open_checkpoint(folder: Path) -> Iterator[Mapping[str, SafeTensor]]:
+def open_checkpoint(
+    folder: Path, patch: Path | None = None
+) -> Iterator[Mapping[str, SafeTensor]]:
     """The tensors of a folder by name, their files open meanwhile.
 
-    Of several files the index says which has what; ParseError if one hasn't.
+    Of several files the index says which has what; ParseError if one hasn't. Files in the
+    folder `patch` stand in for those of the same name.
     """
-    places = _places(folder)
+    places = _places(patched(folder, patch, INDEX))
     names = list(dict.fromkeys(places.values())) if places else [_single(folder)]
     with contextlib.ExitStack() as stack:
-        files = {
-            name: read_file(folder / name, _opened(stack, folder, name)) for name in names
-        }
+        files = {}
+        for name in names:
+            path = patched(folder, patch, name)
+            files[name] = read_file(path, _opened(stack, path)).tensors
         if places:
             yield {
                 name: _found(folder, files, name, place) for name, place in places.items()
@@ -56,8 +61,23 @@ def open_checkpoint(folder: Path) -> Iterator[Mapping[str, SafeTensor]]:
             yield files[names[0]]
 
 
-def read_file(path: Path, handle: int) -> dict[str, SafeTensor]:
-    """The tensors an open file describes; ParseError or BoundsError if it is broken."""
+def patched(folder: Path, patch: Path | None, name: str) -> Path:
+    """Where a file of a folder is read from: `patch`, if that has it."""
+    if patch is not None and (patch / name).exists():
+        return patch / name
+    return folder / name
+
+
+@dataclass(frozen=True)
+class SafeFile:
+    """What a safetensors file says it has; `metadata` is None where it says nothing."""
+
+    tensors: dict[str, SafeTensor]
+    metadata: Json
+
+
+def read_file(path: Path, handle: int) -> SafeFile:
+    """What an open file describes; ParseError or BoundsError if it is broken."""
     size = os.fstat(handle).st_size
     length = int.from_bytes(os.pread(handle, 8, 0), "little")
     if not 2 <= length <= min(size - 8, MOST_HEADER_BYTES):
@@ -67,11 +87,9 @@ def read_file(path: Path, handle: int) -> dict[str, SafeTensor]:
         )
     tree = parse_object(os.pread(handle, length, 8), f"{path}: header")
     data = FileRange(path, handle, 8 + length, size - 8 - length)
-    return {
-        name: _tensor(name, record, data)
-        for name, record in tree.items()
-        if name != "__metadata__"
-    }
+    metadata = tree.pop("__metadata__", None)
+    tensors = {name: _tensor(name, record, data) for name, record in tree.items()}
+    return SafeFile(tensors, metadata)
 
 
 def _tensor(name: str, record: Json, data: FileRange) -> SafeTensor:
@@ -106,12 +124,11 @@ def _wholes(value: Json, where: str) -> tuple[int, ...]:
     return wholes
 
 
-def _places(folder: Path) -> dict[str, str]:
-    """Which file has which tensor, by the index; empty without one."""
-    path = folder / INDEX
+def _places(path: Path) -> dict[str, str]:
+    """Which file has which tensor, by the index at `path`; empty without one."""
     if not path.is_file():
         return {}
-    listed = parse_object(_read(path), str(path)).get("weight_map")
+    listed = parse_object(read_regular(path, "an index"), str(path)).get("weight_map")
     if not isinstance(listed, dict) or not listed:
         raise ParseError(f"{path}: has no weight_map")
     places = {name: str(place) for name, place in listed.items()}
@@ -133,15 +150,11 @@ def _single(folder: Path) -> str:
     return found[0]
 
 
-def _opened(stack: contextlib.ExitStack, folder: Path, name: str) -> int:
+def _opened(stack: contextlib.ExitStack, path: Path) -> int:
     try:
-        file = stack.enter_context((folder / name).open("rb", buffering=0))
-    except FileNotFoundError:
-        raise FileNotFound(
-            f"{folder / name}: isn't there, though {INDEX} names it"
-        ) from None
-    except OSError as error:
-        raise CmfIoError(f"{folder / name}: can't be read: {error}") from error
+        file = stack.enter_context(open_regular(path, "a safetensors file"))
+    except FileNotFound:
+        raise FileNotFound(f"{path}: isn't there, though {INDEX} names it") from None
     return file.fileno()
 
 
@@ -153,10 +166,3 @@ def _found(
             f"{folder / place}: has no tensor {name!r}, though {INDEX} says so"
         )
     return files[place][name]
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise CmfIoError(f"{path}: can't be read: {error}") from error

@@ -1,4 +1,4 @@
-"""The masks and index sections: checked here, carried as bytes (cmf.md §8, §9)."""
+"""The masks and index sections: checked here, carried as bytes."""
 
 import struct
 from typing import Literal

@@ -1,4 +1,4 @@
-"""What the files of a sharded model are called (cmf.md §10)."""
+"""What the files of a sharded model are called."""
 
 from collections.abc import Iterator
 from pathlib import Path

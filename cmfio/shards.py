@@ -1,4 +1,4 @@
-"""A model in several files: their names, where it is cut, how they appear (cmf.md §10)."""
+"""A model in several files: their names, where it is cut, how they appear."""
 
 import contextlib
 import fcntl
@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
-from cmfio.atomic import replacing
+from cmfio.atomic import real_path, replacing
 from cmfio.copying import FileRange
 from cmfio.directory import directory_size
 from cmfio.envelope import DATA_ALIGN, SIZE
@@ -17,6 +17,7 @@ from cmfio.errors import CmfError, CmfIoError
 from cmfio.hash64 import Bytes
 from cmfio.header import Header, Shard, dump_header
 from cmfio.layout import Payload, aligned, payload_offset
+from cmfio.opening import reason
 from cmfio.shard_names import shard_path
 
 MOST_SHARDS = 500  # all are open until the last is written
@@ -86,9 +87,11 @@ def replacing_all(paths: Sequence[Path]) -> Iterator[list[BinaryIO]]:
                     os.fsync(
                         file.fileno()
                     )  # a full disk should show while the old is there
-                paths[0].unlink(missing_ok=True)
+                real_path(paths[0]).unlink(missing_ok=True)
             except OSError as error:
-                raise CmfIoError(f"{paths[0]}: can't be written: {error}") from error
+                raise CmfIoError(
+                    f"{paths[0]}: can't be written: {reason(error)}"
+                ) from error
 
 
 def clear_leftovers(out: Path, sources: Sequence[Path]) -> None:
@@ -101,7 +104,7 @@ def clear_leftovers(out: Path, sources: Sequence[Path]) -> None:
     with contextlib.suppress(OSError):  # the writer itself says what is wrong
         for path in sorted(out.parent.iterdir()):
             found = pattern.fullmatch(path.name)
-            if found and not _is_any(path, sources):
+            if found and path.is_file() and not _is_any(path, sources):
                 # What a first shard's leftover tells is only there until it is removed.
                 count = int(found[2]) if found[1] == "00001" else 0
                 _remove_abandoned(path, out, count)

@@ -27,9 +27,10 @@ def matching(container: Container, pattern: str | None) -> list[TensorEntry]:
         return entries
     found = [entry for entry in entries if fnmatchcase(entry.name, pattern)]
     if not found:
+        hint = ", [[] for a [" if "[" in pattern else ""
         raise MissingTensor(
             f"{container.path}: no tensor's name matches {pattern!r}; `cmf tensors` lists "
-            "what it has, * stands for any characters"
+            f"what it has, * stands for any characters{hint}"
         )
     return found
 

@@ -1,4 +1,4 @@
-"""What opening checks of vbit and vbit_ro: their size is in their bytes (cmf.md §7.8)."""
+"""What opening checks of vbit and vbit_ro: their size is in their bytes."""
 
 import numpy as np
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cmfio.atomic import partial_path, refuse_same
+from cmfio.atomic import check_output, partial_path
 from cmfio.hash64 import Bytes, hash64
 from cmfio.header import Header, SectionHashes
 from cmfio.layout import TRAILING, Payload, Progress, check_payloads, write_file
@@ -65,7 +65,7 @@ def write_model(
         groups = cut(header, payloads, present, output.shard_max_bytes)
     paths = output_paths(out, len(groups))
     for path in paths:
-        refuse_same(path, sources)
+        check_output(path, sources)
     clear_leftovers(out, sources)
     told = _told(payloads, output.progress)
     with replacing_all(paths) as files:

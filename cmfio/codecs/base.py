@@ -2,11 +2,12 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cmfio.dtypes import Shape, dtype_named, is_tiled
+from cmfio.dtypes import Label, Shape, dtype_named, is_tiled
 from cmfio.errors import BoundsError
 from cmfio.hash64 import Bytes
 
@@ -31,8 +32,14 @@ class Codec(ABC):
 
     Bytes and values are the peer's, bit for bit, for any number of `threads`. `name` is the
     encoder's, mostly that of the `dtype` it writes. Magnitudes from `limit` on may come
-    back infinite or NaN. `what` is a line for people.
+    back infinite or NaN. `what` is a line for people. What follows from the kind of codec
+    stands on the class: `label`, a model's `quant_type`; whether payloads have a meaning
+    for matrices only; whether a row is encoded without a look at the others.
     """
+
+    label: ClassVar[Label] = "VBIT"  # the peer's word for all that has none of its own
+    matrices_only: ClassVar[bool] = False
+    encodes_rows_alone: ClassVar[bool] = True
 
     name: str
     dtype: str
@@ -50,6 +57,21 @@ class Codec(ABC):
     def nbytes(self, shape: Shape) -> int | None:
         """Bytes a tensor of `shape` takes; None where that depends on its values."""
         return dtype_named(self.dtype).nbytes(shape)
+
+    def usual_nbytes(self, shape: Shape) -> int:
+        """Bytes a tensor of `shape` takes, about, where that depends on its values."""
+        known = self.nbytes(shape)
+        assert known is not None, f"{self.name} has to say what it usually takes"
+        return known
+
+    def planes(self, columns: int) -> tuple[int, ...] | None:
+        """Bytes a row of so many columns takes in each plane of a matrix's payload.
+
+        A payload is planes, one behind another (of q8_row first all rows' weights, then
+        their scales), and what all rows share. With these some rows can be read by
+        themselves. None if they can't, or if no row begins where a byte does.
+        """
+        return None
 
     def encode(self, values: F32, *, threads: int = 1) -> Bytes:
         """The payload of `values` that have no problem."""
@@ -101,6 +123,8 @@ class Codec(ABC):
 class MatrixCodec(Codec):
     """A codec that needs rows."""
 
+    matrices_only = True
+
     def shape_problem(self, shape: Shape) -> str | None:
         """Two dimensions."""
         return None if len(shape) == 2 else "it needs 2 dimensions"
@@ -108,6 +132,8 @@ class MatrixCodec(Codec):
 
 class TiledCodec(Codec):
     """A codec whose groups of 32 must not straddle two rows."""
+
+    matrices_only = True
 
     def shape_problem(self, shape: Shape) -> str | None:
         """Two dimensions, columns in whole groups."""

@@ -1,7 +1,8 @@
-"""f32, f16 and bf16: any shape (cmf.md §7.1). numpy alone: most runs need no kernel."""
+"""f32, f16 and bf16: any shape. numpy alone: most runs need no kernel."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 from cmfio.codecs.base import F32, U8, Codec
 from cmfio.codecs.blocks import in_blocks
 from cmfio.codecs.halves import F16_LIMIT, from_f16, to_f16
+from cmfio.dtypes import Label
 
 BLOCK = 1 << 15  # a dozen passes over a block: it should stay in the nearest cache
 # Half a step above the largest bf16: what lies there rounds to infinity.
@@ -19,10 +21,16 @@ BF16_LIMIT = float.fromhex("0x1.ffp127")
 class Float32(Codec):
     """The values themselves."""
 
+    label: ClassVar[Label] = "F32"
+
     name: str = "f32"
     dtype: str = "f32"
     what: str = "the values themselves"
     limit: float = float("inf")
+
+    def planes(self, columns: int) -> tuple[int, ...]:
+        """The values."""
+        return (4 * columns,)
 
     def packed(self, values: F32, threads: int) -> U8:
         """Little-endian f32; the values' own memory where it is that already."""
@@ -37,10 +45,16 @@ class Float32(Codec):
 class Float16(Codec):
     """IEEE halves, rounded as the peer does: see `to_f16` for the one difference."""
 
+    label: ClassVar[Label] = "F16"
+
     name: str = "f16"
     dtype: str = "f16"
     what: str = "IEEE halves"
     limit: float = F16_LIMIT
+
+    def planes(self, columns: int) -> tuple[int, ...]:
+        """The halves."""
+        return (2 * columns,)
 
     def packed(self, values: F32, threads: int) -> U8:
         """Two bytes a value."""
@@ -60,10 +74,16 @@ class Float16(Codec):
 class BFloat16(Codec):
     """The upper half of an f32, rounded to nearest even; the peer has no encoder."""
 
+    label: ClassVar[Label] = "BF16"
+
     name: str = "bf16"
     dtype: str = "bf16"
     what: str = "the upper half of an f32"
     limit: float = BF16_LIMIT
+
+    def planes(self, columns: int) -> tuple[int, ...]:
+        """The upper halves."""
+        return (2 * columns,)
 
     def packed(self, values: F32, threads: int) -> U8:
         """Two bytes a value."""

@@ -1,4 +1,4 @@
-"""f16 as the peer rounds it, and the scales made of it (cmf.md §7.0).
+"""f16 as the peer rounds it, and the scales made of it.
 
 In whole numbers: numpy's own conversion is slower, and differs in one place.
 """

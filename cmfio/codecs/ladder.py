@@ -1,4 +1,4 @@
-"""The 32 scales of a row of q4tp and q2tp, a geometric ladder (cmf.md §7.6)."""
+"""The 32 scales of a row of q4tp and q2tp, a geometric ladder."""
 
 import numpy as np
 from numpy.typing import NDArray

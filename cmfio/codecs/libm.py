@@ -1,4 +1,4 @@
-"""log2 and exp2 of halves as the peer's C library rounds them to f32 (cmf.md §7.0).
+"""log2 and exp2 of halves as the peer's C library rounds them to f32.
 
 glibc's f32 functions are not correctly rounded, and numpy's are others again. Computed in
 f64 and rounded, all halves agree with glibc but these 21 and 42.

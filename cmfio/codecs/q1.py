@@ -1,4 +1,4 @@
-"""q1 and q1s: a sign a weight and a scale for 32 of them (cmf.md §7.10, §7.11)."""
+"""q1 and q1s: a sign a weight and a scale for 32 of them."""
 
 from dataclasses import dataclass
 
@@ -24,11 +24,18 @@ class Q1(TiledCodec):
     `diffuses`: a sign makes up for what the row's signs before it fell short (q1p).
     """
 
+    matrices_only = False  # written as such, but read whatever the shape
+
     name: str = "q1"
     dtype: str = "q1"
     what: str = "a sign, a scale for 32 weights"
     limit: float = F16_LIMIT
     diffuses: bool = False
+
+    def planes(self, columns: int) -> tuple[int, ...] | None:
+        """The tiles."""
+        groups, rest = divmod(columns, GROUP)
+        return None if rest else (groups * TILE_BYTES,)
 
     def packed(self, values: F32, threads: int) -> U8:
         """Scale = mean magnitude as f16."""
@@ -83,6 +90,12 @@ class Q1Sparse(TiledCodec):
 
     def nbytes(self, shape: Shape) -> int | None:
         """Ties decide how many are kept."""
+
+    def usual_nbytes(self, shape: Shape) -> int:
+        """Without ties."""
+        count = element_count(shape)
+        kept = kept_count(count, self.kept_share)
+        return -(-count // GROUP) * TILE_BYTES + COUNT_BYTES + kept * ENTRY.itemsize
 
 
 def kept_entries(data: U8, size: int) -> "np.ndarray[tuple[int], np.dtype[np.void]]":

@@ -1,4 +1,4 @@
-"""q1t: 0, +scale or -scale, and some weights of each row as they are (cmf.md §7.12)."""
+"""q1t: 0, +scale or -scale, and some weights of each row as they are."""
 
 from dataclasses import dataclass
 

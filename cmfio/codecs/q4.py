@@ -1,7 +1,8 @@
-"""q4_block and q4_tiled: groups of 32 as nibbles and a f16 scale (cmf.md §7.4, §7.5)."""
+"""q4_block and q4_tiled: groups of 32 as nibbles and a f16 scale."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 from cmfio.codecs.base import F32, GROUP, U8, Codec, TiledCodec
 from cmfio.codecs.blocks import pack_groups, unpack_groups
 from cmfio.codecs.halves import F16_LIMIT, from_f16, scale16, scale_halves
+from cmfio.dtypes import Label
 
 NIBBLE_BYTES = GROUP // 2
 TILE_BYTES = 2 + NIBBLE_BYTES
@@ -26,6 +28,8 @@ class Records:
 @dataclass(frozen=True)
 class Q4(Codec):
     """What both layouts have in common: the values."""
+
+    label: ClassVar[Label] = "Q4_BLOCK"
 
     limit: float = 7 * F16_LIMIT
 
@@ -72,6 +76,11 @@ class Q4Block(Q4):
     dtype: str = "q4_block"
     what: str = "4 bits, a scale for 32 weights, all scales behind"
 
+    def planes(self, columns: int) -> tuple[int, ...] | None:
+        """Nibbles and scales; groups run on from row to row unless a row is whole ones."""
+        groups, rest = divmod(columns, GROUP)
+        return None if rest else (groups * NIBBLE_BYTES, groups * 2)
+
     def records(self, payload: U8) -> Records:
         """Two planes."""
         count = len(payload) // TILE_BYTES
@@ -83,10 +92,17 @@ class Q4Block(Q4):
 class Q4Tiled(TiledCodec, Q4):
     """One group after the other: its scale, then its nibbles."""
 
+    matrices_only = False  # written as such, but read whatever the shape
+
     name: str = "q4_tiled"
     dtype: str = "q4_tiled"
     what: str = "4 bits, a scale for 32 weights before them"
     limit: float = 7 * F16_LIMIT
+
+    def planes(self, columns: int) -> tuple[int, ...] | None:
+        """The tiles."""
+        groups, rest = divmod(columns, GROUP)
+        return None if rest else (groups * TILE_BYTES,)
 
     def records(self, payload: U8) -> Records:
         """One plane of tiles."""

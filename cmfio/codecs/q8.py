@@ -1,6 +1,7 @@
 """q8_row and q8_2f: signed bytes with a f16 scale a row, or a row and a column."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,6 +9,7 @@ from numpy.typing import NDArray
 from cmfio.codecs.base import F32, U8, MatrixCodec
 from cmfio.codecs.blocks import block_height, in_blocks
 from cmfio.codecs.halves import F16_LIMIT, from_f16, scale16, scale_halves
+from cmfio.dtypes import Label
 
 # The format's own: column sums are made in blocks of so many rows, then added up.
 SUM_ROWS = 256
@@ -16,12 +18,18 @@ LEAST = np.float32(1e-12)
 
 @dataclass(frozen=True)
 class Q8Row(MatrixCodec):
-    """Bytes: int8[R·C] | f16 scale[R] (cmf.md §7.2)."""
+    """Bytes: int8[R·C] | f16 scale[R]."""
+
+    label: ClassVar[Label] = "Q8_ROW"
 
     name: str = "q8_row"
     dtype: str = "q8_row"
     what: str = "signed bytes, a scale a row"
     limit: float = 127 * F16_LIMIT
+
+    def planes(self, columns: int) -> tuple[int, ...]:
+        """Steps and a scale."""
+        return columns, 2
 
     def packed(self, values: F32, threads: int) -> U8:
         """Scale = |largest| / 127 as f16; steps rounded half to even."""
@@ -55,12 +63,19 @@ class Q8Row(MatrixCodec):
 
 @dataclass(frozen=True)
 class Q8TwoField(MatrixCodec):
-    """Bytes: int8[R·C] | f16 row[R] | f16 column[C] (cmf.md §7.3)."""
+    """Bytes: int8[R·C] | f16 row[R] | f16 column[C]."""
+
+    label: ClassVar[Label] = "Q8_2F"
+    encodes_rows_alone: ClassVar[bool] = False  # columns' scales are of all rows
 
     name: str = "q8_2f"
     dtype: str = "q8_2f"
     what: str = "signed bytes, a scale a row and one a column"
     limit: float = F16_LIMIT  # a column's scale is at most its largest magnitude
+
+    def planes(self, columns: int) -> tuple[int, ...]:
+        """Steps and a scale; the columns' scales stand behind, for all rows."""
+        return columns, 2
 
     def packed(self, values: F32, threads: int) -> U8:
         """A column's scale is the root of its mean square; then rows as in q8_row."""

@@ -1,4 +1,4 @@
-"""All codecs, by name. A new one is a file here, a line below, and its tests."""
+"""All codecs, by name. A new one is a file here, a line below, and its oracle."""
 
 from collections.abc import Mapping
 
@@ -36,7 +36,6 @@ _ALL: tuple[Codec, ...] = (
 # A dtype's own name is the codec that reads it, and the usual way to write it; the others
 # (q1p, q1t_overlay, q1t_exact) are further ways to write one of the dtypes.
 CODECS: Mapping[str, Codec] = {codec.name: codec for codec in _ALL}
-MATRICES_ONLY = frozenset({"q8_row", "q8_2f", "vbit", "vbit_ro", "q1s", "q1t"})
 
 
 def codec_named(name: str) -> Codec:
@@ -61,7 +60,7 @@ def decode_payload(
         )
     expected = dtype_named(dtype).nbytes(shape)
     is_wrong_size = expected not in (None, len(payload))
-    if is_wrong_size or (dtype in MATRICES_ONLY and len(shape) != 2):
+    if is_wrong_size or (codec.matrices_only and len(shape) != 2):
         raise UnknownCodec(f"{where}: {dtype} of shape {list(shape)} has no meaning")
     try:
         return codec.decode(payload, shape, out=out)

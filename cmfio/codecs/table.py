@@ -29,8 +29,9 @@ def profile_table() -> str:
     for profile in PROFILES:
         names = ", ".join(f"`{PROFILE}{name}`" for name in profile.names)
         codec = "q2tp or q4tp" if profile.codec == "q2tp" else profile.codec
-        is_tiled = isinstance(CODECS[profile.codec], TiledCodec)
-        rows.append((names, codec, UNGROUPED if is_tiled else "the same", profile.label))
+        plain = CODECS[profile.codec]
+        ungrouped = UNGROUPED if isinstance(plain, TiledCodec) else "the same"
+        rows.append((names, codec, ungrouped, plain.label))
     return _markdown(head, rows)
 
 

@@ -1,11 +1,11 @@
 """q4tp and q2tp: levels, and for each group a 5-bit code of its row's ladder of scales.
 
-cmf.md §7.6 and §7.7. All scales of a row are rungs of one ladder; two halves tell it.
+All scales of a row are rungs of one ladder; two halves tell it.
 """
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from cmfio.codecs.ladder import (
     rungs,
     steps_to,
 )
+from cmfio.dtypes import Label
 
 Q4_GRID = np.array([0, -8, 7], np.float32)  # shift, lowest and highest level
 Q2_GRID = np.array([1.5, 0, 3], np.float32)
@@ -42,7 +43,7 @@ class Planes:
         return cls(
             payload[:level_end].reshape(rows, groups, group_bytes),
             payload[level_end:params_end].view("<f2").reshape(rows, 2),
-            payload[params_end:].reshape(rows, -(-5 * groups // 8)),
+            payload[params_end:].reshape(rows, code_bytes(groups)),
         )
 
     def rows(self, top: int, bottom: int) -> Self:
@@ -75,8 +76,15 @@ class RowBlock:
         return cls(groups, alive_RG, log2_RG, from_f16(to_f16(lowest_R)), highest_R)
 
 
+def code_bytes(groups: int) -> int:
+    """What a row's codes take: five bits each."""
+    return -(-5 * groups // 8)
+
+
 class TwoPlane(TiledCodec):
     """The layout; a subclass says which levels a group has."""
+
+    label: ClassVar[Label] = "Q4_BLOCK"
 
     @property
     @abstractmethod
@@ -94,6 +102,11 @@ class TwoPlane(TiledCodec):
     @abstractmethod
     def unpack_levels(self, levels: U8, scale: F32, groups: F32) -> None:
         """The values of groups whose scales are known."""
+
+    def planes(self, columns: int) -> tuple[int, ...] | None:
+        """Levels, the ladder's two halves, codes."""
+        groups, rest = divmod(columns, GROUP)
+        return None if rest else (groups * self.group_bytes, 4, code_bytes(groups))
 
     def packed(self, values: F32, threads: int) -> U8:
         """Row by row; see the subclass."""

@@ -1,4 +1,4 @@
-"""vbit and vbit_ro: each row its own number of bits a weight (cmf.md §7.8, §7.9)."""
+"""vbit and vbit_ro: each row its own number of bits a weight."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -67,6 +67,13 @@ class Vbit(TiledCodec):
 
     def nbytes(self, shape: Shape) -> int | None:
         """The rows' bits decide."""
+
+    def usual_nbytes(self, shape: Shape) -> int:
+        """As if all rows had `mean_bits`."""
+        rows, count = shape[0], element_count(shape)
+        offsets = 4 * (rows + 1) if self.with_offsets else 0
+        tables = rows + 2 * -(-count // GROUP) + offsets
+        return tables + round(self.mean_bits * count / 8)
 
     def packed(self, values: F32, threads: int) -> U8:
         """Steps rounded half to even, added to 2^(b-1) - 1."""

@@ -1,4 +1,4 @@
-"""u8, u32 and u64: whole numbers, not weights (cmf.md §7.13); what else is only carried."""
+"""u8, u32 and u64: whole numbers, not weights; what else is only carried."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -114,6 +114,15 @@ def q4_block(values: F32) -> bytes:
     return packed + halves(scales)
 
 
+def rungs(low_bits: int, step_bits: int) -> list[np.float32]:
+    """The 32 scales of a row, from its two halves."""
+    ladder = [excepted("exp2_of_half", low_bits, lambda x: 2.0**x)]
+    ratio = excepted("exp2_of_half", step_bits, lambda x: 2.0**x)
+    while len(ladder) < 32:
+        ladder.append(Single(ladder[-1] * ratio))
+    return ladder
+
+
 class Ladder:
     """One row of q4tp or q2tp: its groups, the ends of their scales, and its rungs."""
 
@@ -145,11 +154,7 @@ class Ladder:
         return bits
 
     def rungs(self, step_bits: int) -> list[np.float32]:
-        ladder = [excepted("exp2_of_half", self.low_bits, lambda x: 2.0**x)]
-        ratio = excepted("exp2_of_half", step_bits, lambda x: 2.0**x)
-        while len(ladder) < 32:
-            ladder.append(Single(ladder[-1] * ratio))
-        return ladder
+        return rungs(self.low_bits, step_bits)
 
     def nominal(self, g: int, step_bits: int) -> int:
         ideal = Single(Single(self.log2[g] - self.low) / half(step_bits))

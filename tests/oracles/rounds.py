@@ -8,7 +8,16 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tests.oracles.trunk import Plain, Rows, feed_forward, norm, projected_heads, rotate
+from tests.oracles.experts import feed_forward
+from tests.oracles.trunk import (
+    Plain,
+    Rows,
+    gain_of,
+    gated,
+    norm,
+    projected_heads,
+    rotate,
+)
 
 LAYER = "model.mtp.layers.0."
 
@@ -23,15 +32,17 @@ class DecodingDraft:
 
     def feed(self, token: int, hidden: Rows, position: int) -> Rows:
         """The block's output for one more row, which sees every row fed before it."""
-        gain, eps = self.tensors, self.plain.eps
-        e = norm(
-            gain["model.embed_tokens.weight"][token], gain["model.mtp.enorm.weight"], eps
-        )
-        g = norm(hidden, gain["model.mtp.hnorm.weight"], eps)
-        x = gain["model.mtp.eh_proj.weight"] @ np.concatenate([e, g])
-        x = x + self.attend(norm(x, gain[f"{LAYER}input_layernorm.weight"], eps), position)
-        after = norm(x, gain[f"{LAYER}post_attention_layernorm.weight"], eps)
-        return np.asarray(x + feed_forward(after, self.tensors, LAYER))
+        embedded = self.tensors["model.embed_tokens.weight"][token]
+        e = self.normed(embedded, "model.mtp.enorm")
+        g = self.normed(hidden, "model.mtp.hnorm")
+        x = self.tensors["model.mtp.eh_proj.weight"] @ np.concatenate([e, g])
+        x = x + self.attend(self.normed(x, f"{LAYER}input_layernorm"), position)
+        after = self.normed(x, f"{LAYER}post_attention_layernorm")
+        return np.asarray(x + feed_forward(after, self.tensors, LAYER, self.plain))
+
+    def normed(self, row: Rows, name: str) -> Rows:
+        gain = gain_of(self.tensors, f"{name}.weight", self.plain)
+        return norm(row, gain, self.plain.eps)
 
     def attend(self, row: Rows, position: int) -> Rows:
         queries, keys, values = (
@@ -53,9 +64,8 @@ class DecodingDraft:
             for weight, seen in zip(weights, self.values, strict=True):
                 total += weight / sum(weights) * seen[h // group]
             mixed.append(total)
-        return np.asarray(
-            self.tensors[f"{LAYER}self_attn.o_proj.weight"] @ np.concatenate(mixed)
-        )
+        joined = gated(mixed, row, self.tensors, f"{LAYER}self_attn.", self.plain)
+        return np.asarray(self.tensors[f"{LAYER}self_attn.o_proj.weight"] @ joined)
 
 
 def round_from(

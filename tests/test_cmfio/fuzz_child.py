@@ -137,7 +137,7 @@ def use(path: Path, out: Path) -> None:
     """All that reading does, then a rewrite."""
     with open_container(path) as container:
         verify(container)
-        summarise(container).to_text()
+        summarise(container).to_lines()
         sizes(container)
         for name, entry in container.entries.items():
             if entry.dtype in CODECS:

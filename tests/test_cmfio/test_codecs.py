@@ -44,19 +44,24 @@ def ternary_pattern(seed: int, rows: int, columns: int) -> F32:
     return values
 
 
-def encoded() -> Iterator[tuple[str, str]]:
-    """Every tensor of the peer that one of its encoders made of finite input we have."""
-    for file in ("dtypes_48x96", "dtypes_7x64", "dtypes_5x40", "dtypes_300x32", "ternary"):
-        with open_container(PEERS / f"{file}.cmf") as container:
-            for name in container.entries:
-                yield file, name.removeprefix("t.")
-
-
-def values_of(file: str) -> F32:
+def values_of(file: str) -> F32 | None:
+    """What the peer encoded in a fixture; None if we don't have it, or it isn't finite."""
     if file == "ternary":
         return ternary_pattern(16, 6, 64)
-    values: F32 = np.load(PEERS / f"{file}.npy" / "input.npy")
-    return values
+    path = PEERS / f"{file}.npy" / "input.npy"
+    if not path.exists():
+        return None
+    values: F32 = np.load(path)
+    return values if np.isfinite(values).all() else None
+
+
+def encoded() -> Iterator[tuple[str, str]]:
+    """Every tensor of the peer that one of its encoders made of finite input we have."""
+    for path in sorted(PEERS.glob("*.cmf")):
+        if values_of(path.stem) is not None:
+            with open_container(path) as container:
+                for name in container.entries:
+                    yield path.stem, name.removeprefix("t.")
 
 
 @pytest.mark.parametrize(("file", "encoder"), list(encoded()))
@@ -64,6 +69,7 @@ def test_encoding_gives_the_peers_bytes(
     file: str, encoder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     values, codec = values_of(file), CODECS[encoder]
+    assert values is not None
     with open_container(PEERS / f"{file}.cmf") as container:
         expected = bytes(container.payload(f"t.{encoder}"))
         assert container.entries[f"t.{encoder}"].dtype == codec.dtype
@@ -76,8 +82,10 @@ def test_encoding_gives_the_peers_bytes(
     assert codec.encode(values, threads=3) == expected
 
 
-def test_every_encoder_is_in_a_fixture() -> None:
-    assert {encoder for _, encoder in encoded()} == set(CODECS)
+def test_every_dtype_of_the_peer_is_in_a_fixture() -> None:
+    made = {encoder for _, encoder in encoded()}
+    assert made >= {dtype for dtype in BY_NAME if dtype not in {*WORDS, *CARRIED}}
+    assert made >= {"q1p", "q1t_overlay", "q1t_exact"}  # its further ways
 
 
 # Rows 0 to 2 are finite but too large for a scale: refused by name elsewhere.
@@ -167,13 +175,13 @@ def test_empty_matrices_are_empty(encoder: str) -> None:
             assert codec.decode(payload, shape).shape == shape
 
 
-def test_the_table_has_the_formats_19_ids_and_all_can_be_handled() -> None:
+def test_the_table_has_the_formats_ids_and_all_can_be_handled() -> None:
     floats = "f32 f16 bf16"
     packed = "q8_row q4_block mix8_4 u8 q4_col vbit q8_2f vbit_ro q4_tiled"
     recent = "q1 q1s q1t q4tp q2tp u32 u64"
     names = f"{floats} {packed} {recent}"
-    assert [dtype.id for dtype in BY_NAME.values()] == list(range(19))
-    assert list(BY_NAME) == names.split()
+    assert list(BY_NAME)[:19] == names.split()  # 0 to 18; the peer may add some
+    assert [dtype.id for dtype in BY_NAME.values()] == list(range(len(BY_NAME)))
     handled = {codec.dtype for codec in CODECS.values()} | set(WORDS) | set(CARRIED)
     assert handled == set(BY_NAME)
     assert all(CODECS[codec.dtype].dtype == codec.dtype for codec in CODECS.values())

@@ -37,7 +37,7 @@ CONFIG: dict[str, Any] = {  # JSON
     "mtp_num_hidden_layers": 1,
     "eos_token_id": 7,
 }
-MTP = {  # the checkpoint's names, and the container's (cmf.md §11.3)
+MTP = {  # the checkpoint's names, and the container's
     "mtp.fc.weight": "model.mtp.eh_proj.weight",
     "mtp.pre_fc_norm_embedding.weight": "model.mtp.enorm.weight",
     "mtp.pre_fc_norm_hidden.weight": "model.mtp.hnorm.weight",
@@ -215,7 +215,7 @@ def test_tokenizer_template_and_special_ids_are_taken_along(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("config", "text"),
     [
-        ({"model_type": "gemma3"}, "model_type 'gemma3' can't be imported"),
+        ({"model_type": "gemma3"}, "model_type 'gemma3' can't be read"),
         ({"quantization_config": {"quant_method": "awq"}}, r"quantised \(awq\)"),
         ({"quantization_config": {"quant_method": "fp8"}}, r"quantised \(fp8\)"),
         ({"attention_bias": True}, "attention_bias is True"),

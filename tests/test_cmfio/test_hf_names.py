@@ -21,7 +21,7 @@ def test_names_are_the_peers(vector: dict[str, str | None]) -> None:
 @pytest.mark.parametrize(
     ("source", "expected"),
     [
-        # Rules of cmf.md §11.3 that the peer's list has no example of.
+        # The peer's rules that its list has no example of.
         ("model.audio_tower.layers.0.fc1.weight", None),
         ("model.language_model.visual.x", None),
         ("layers.3.ffn.gate.bias_vl", "model.layers.3.mlp.expert_bias_vl"),

@@ -3,13 +3,12 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from cmfio.errors import BoundsError, CmfError, CmfIoError, MissingTensor
+from cmfio.errors import BadPath, BoundsError, CmfError, MissingTensor
 from cmfio.reader import open_container
 from cmfio.verify import verify
 
@@ -37,24 +36,16 @@ def test_a_two_plane_tensor_of_odd_width_is_refused() -> None:
         open_container(PEERS / "invalid" / "q4tp_cols_33.cmf")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "align",
-        "full",
-        "loop_masks",
-        "moe_masks",
-        "nd",
-        "skill_file",
-        "stream_gap10000",
-        "shards",
-    ],
-)
-def test_the_directory_is_the_one_the_peer_sees(name: str) -> None:
-    seen = json.loads((PEERS / f"{name}.info.json").read_text("utf-8"))
-    path = PEERS / "shards" / "tiny-00001-of-00003.cmf"
-    if name != "shards":
-        path = PEERS / f"{name}.cmf"
+def model_of(part: Path) -> Path:
+    """The container that `NAME.npy/` or `NAME.info.json` is about."""
+    path = part.with_name(part.name.partition(".")[0] + ".cmf")
+    return path if path.exists() else PEERS / "shards" / "tiny-00001-of-00003.cmf"
+
+
+@pytest.mark.parametrize("told", sorted(PEERS.glob("*.info.json")), ids=lambda p: p.name)
+def test_the_directory_is_the_one_the_peer_sees(told: Path) -> None:
+    seen = json.loads(told.read_text("utf-8"))
+    path = model_of(told)
     with open_container(path) as container:
         ours = [
             {
@@ -77,33 +68,18 @@ def test_the_directory_is_the_one_the_peer_sees(name: str) -> None:
     ]
 
 
-def decodable() -> Iterator[tuple[Path, str]]:
-    for name in (
-        "nd",
-        "full",
-        "dtypes_48x96",
-        "dtypes_7x64",
-        "dtypes_5x40",
-        "dtypes_300x32",
-        "ternary",
-        "overflow_5x64",
-        "shards",
-    ):
-        for array in sorted((PEERS / f"{name}.npy").glob("*.npy")):
-            if array.stem != "input":
-                yield array, array.stem
+def decodable() -> list[Path]:
+    """All the values the peer decoded, a file a tensor."""
+    return [path for path in sorted(PEERS.glob("*.npy/*.npy")) if path.stem != "input"]
 
 
 @pytest.mark.parametrize(
-    ("array", "name"), list(decodable()), ids=lambda part: str(part)[-36:]
+    "array", decodable(), ids=lambda path: f"{path.parent.stem} {path.stem}"[-36:]
 )
-def test_values_are_the_peers_bit_for_bit(array: Path, name: str) -> None:
+def test_values_are_the_peers_bit_for_bit(array: Path) -> None:
     expected = np.load(array)
-    path = array.parent.with_suffix(".cmf")
-    if path.stem == "shards":
-        path = PEERS / "shards" / "tiny-00001-of-00003.cmf"
-    with open_container(path) as container:
-        actual = container.tensor(name)
+    with open_container(model_of(array.parent)) as container:
+        actual = container.tensor(array.stem)
     assert actual.dtype == np.float32
     assert actual.shape == expected.shape
     # NaN payloads aren't the format's business; everything else is compared as bits.
@@ -126,7 +102,7 @@ def test_what_cant_be_read_says_so() -> None:
         pytest.raises(MissingTensor, match=r"no tensor 'model\.mtp\.nope'"),
     ):
         container.tensor("model.mtp.nope")
-    with pytest.raises(CmfIoError, match="isn't a file"):
+    with pytest.raises(BadPath, match="is a folder; give a"):
         open_container(PEERS)
 
 

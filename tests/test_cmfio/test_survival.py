@@ -16,7 +16,7 @@ from cmfio.verify import verify
 PEERS = Path(__file__).parents[1] / "peers" / "cmf"
 FULL = (PEERS / "full.cmf").read_bytes()
 NORM = "model.mtp.norm.weight"
-# cmf.md §1.1, written out again here.
+# Where the envelope has what, written out again here.
 FEATURES_AT, HEADER_AT, DIR_AT, DATA_AT = 0x0C, 0x10, 0x20, 0x30
 VOCAB_AT, HASHES_AT = 0x50, 0x70
 
@@ -27,7 +27,7 @@ def pair(data: bytes, at: int) -> tuple[int, int]:
 
 
 def with_head(data: bytes, header: bytes, directory: bytes) -> bytes:
-    """Header and directory at the end of the file, the envelope saying so (§13.3)."""
+    """Header and directory at the end of the file, the envelope saying so."""
     grown = bytearray(data)
     for at, section in ((HEADER_AT, header), (DIR_AT, directory)):
         struct.pack_into("<QQ", grown, at, len(grown), len(section))

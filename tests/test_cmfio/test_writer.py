@@ -153,11 +153,18 @@ def through_a_planted_link(folder: Path) -> Path:
     return folder / "out.cmf"
 
 
-@pytest.mark.parametrize("place", [into_nowhere, into_a_folder, through_a_planted_link])
-def test_what_the_system_refuses_is_an_io_error(
-    place: Callable[[Path], Path], tmp_path: Path
+@pytest.mark.parametrize(
+    ("place", "text"),
+    [
+        (into_nowhere, "there is no folder"),
+        (into_a_folder, "is a folder"),
+        (through_a_planted_link, "is in the way"),
+    ],
+)
+def test_where_nothing_can_be_written_is_an_io_error(
+    place: Callable[[Path], Path], text: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(CmfIoError, match="can't be written"):
+    with pytest.raises(CmfIoError, match=text):
         write_align(place(tmp_path))
     if (tmp_path / "precious").exists():
         assert (tmp_path / "precious").read_bytes() == b"precious"

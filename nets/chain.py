@@ -11,10 +11,17 @@ import torch
 from torch import Tensor
 
 from nets.draft import KeyValues
+from nets.records import pieces_of, positions_in, seen_in
 
 
 class ChainBlock(Protocol):
-    """The two calls of `nets.draft.Draft` a chain is made of."""
+    """The calls of `nets.draft.Draft` a chain is made of."""
+
+    def trunk_rows(self, hidden_BTH: Tensor) -> Tensor:
+        """What step 1 reads of the trunk's raw rows."""
+
+    def chain_rows(self, o_BTH: Tensor) -> Tensor:
+        """What the next step reads of the block's output."""
 
     def fuse(self, token_BT: Tensor, hidden_BTH: Tensor) -> Tensor:
         """The block's input rows."""
@@ -33,7 +40,8 @@ class ChainBlock(Protocol):
 class ChainStep:
     """Step `step` (from 1) of the chains from every row; alive where `p + step < len`.
 
-    The output of a dead row means nothing.
+    With records apart, alive where `p + step` is in p's. The output of a dead row means
+    nothing.
     """
 
     step: int
@@ -41,40 +49,84 @@ class ChainStep:
     alive_BT: Tensor
 
 
-def unroll_exact(
+def unroll_exact(  # noqa: PLR0913 — the windows, then how to go through them
     draft: ChainBlock,
     ids_BT: Tensor,
     length_B: Tensor,
     hidden_BTH: Tensor,
     depth: int,
     *,
+    record_BT: Tensor | None = None,
     through_chain: bool = False,
 ) -> Iterator[ChainStep]:
     """Steps 1…depth of the chains from all rows of the windows.
 
     Step j's row for start p reads token p+j and the output of step j-1 (the trunk's row at
     first) at position p+j-1, and sees the step-1 rows of positions ≤ p and its own later
-    steps: what a decode has once it has re-fed the accepted rows. `hidden_BTH` is raw, and
-    so is what is passed on. Gradient stops at each step's input unless `through_chain`.
+    steps: what a decode has once it has re-fed the accepted rows. `hidden_BTH` is raw; the
+    draft's wiring says how it and the outputs are read. With `record_BT`
+    (`nets.records`) each record has chains and positions as if it were alone. Gradient
+    stops at each step's input unless `through_chain`.
     """
-    width, cache, carried_BTH = ids_BT.shape[1], KeyValues(), hidden_BTH
+    width, cache = ids_BT.shape[1], KeyValues()
+    carried_BTH = draft.trunk_rows(hidden_BTH)
     position_T = torch.arange(width, device=ids_BT.device)
+    start_BT = position_T[None] if record_BT is None else positions_in(record_BT)
     for step in range(1, depth + 1):
-        alive_BT = position_T + step < length_B[:, None]
+        alive_BT = _alive(position_T, length_B, record_BT, step)
         token_BT = torch.zeros_like(ids_BT)
-        token_BT[:, : width - step] = ids_BT[:, step:]
+        token_BT[:, : max(width - step, 0)] = ids_BT[:, step:]
         x_BTH = draft.fuse(token_BT, carried_BTH)
         x_BTH = x_BTH.masked_fill(~alive_BT[:, :, None], 0.0)
-        position_BT = (position_T + step - 1)[None].expand_as(ids_BT)
-        output_BTH = draft.block(x_BTH, position_BT, _seen(position_T, step), cache)
+        position_BT = (start_BT + step - 1).expand_as(ids_BT)
+        mask = _seen(position_T, record_BT, step)
+        output_BTH = draft.block(x_BTH, position_BT, mask, cache)
         yield ChainStep(step, output_BTH, alive_BT)
-        carried_BTH = output_BTH if through_chain else output_BTH.detach()
+        own_BTH = draft.chain_rows(output_BTH)
+        carried_BTH = own_BTH if through_chain else own_BTH.detach()
 
 
-def _seen(position_T: Tensor, step: int) -> Tensor | None:
-    """Mask [1, 1, T, step·T], true where a row may look; None: causal, for step 1."""
-    if step == 1:
+def unroll_apart(
+    draft: ChainBlock,
+    ids_BT: Tensor,
+    length_B: Tensor,
+    hidden_BTH: Tensor,
+    depth: int,
+    record_BT: Tensor,
+) -> Iterator[ChainStep]:
+    """`unroll_exact` with records apart, one record a call.
+
+    For a block whose experts get as many rows as the text decides: a product's rounding may
+    follow from their number, so text of other records would show in the last bits.
+    """
+    chains = []
+    for window, rows in pieces_of(record_BT):
+        at, size = (slice(window, window + 1), rows), rows.stop - rows.start
+        length_1 = (length_B[window : window + 1] - rows.start).clamp(max=size)
+        chains.append(unroll_exact(draft, ids_BT[at], length_1, hidden_BTH[at], depth))
+    for steps in zip(*chains, strict=True):
+        output_BTH = torch.cat([one.output_BTH for one in steps], dim=1)
+        alive_BT = torch.cat([one.alive_BT for one in steps], dim=1)
+        yield ChainStep(
+            steps[0].step, output_BTH.view_as(hidden_BTH), alive_BT.view_as(ids_BT)
+        )
+
+
+def _alive(
+    position_T: Tensor, length_B: Tensor, record_BT: Tensor | None, step: int
+) -> Tensor:
+    """Rows p for which row p + step exists, in p's record if these are apart; [B, T]."""
+    alive_BT = position_T + step < length_B[:, None]
+    if record_BT is not None:
+        alive_BT[:, :-step] &= record_BT[:, step:] == record_BT[:, :-step]
+    return alive_BT
+
+
+def _seen(position_T: Tensor, record_BT: Tensor | None, step: int) -> Tensor | None:
+    """Mask [B or 1, 1, T, step·T], true where a row may look; None: causal, for step 1."""
+    if record_BT is None and step == 1:
         return None
     causal_TT = position_T[:, None] >= position_T
-    own_TT = position_T[:, None] == position_T
-    return torch.cat([causal_TT, *[own_TT] * (step - 1)], dim=1)[None, None]
+    seen_BTT = causal_TT[None] if record_BT is None else seen_in(record_BT)
+    own_BTT = (position_T[:, None] == position_T).expand_as(seen_BTT)
+    return torch.cat([seen_BTT, *[own_BTT] * (step - 1)], dim=2)[:, None]

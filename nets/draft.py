@@ -1,9 +1,9 @@
 """The draft: two norms, one projection, one decoder layer of the trunk's family, one norm.
 
 Legend: B windows, T positions, S keys, N heads, D head_dim, H hidden. Weights are f32
-masters, to be used under bf16 autocast where that is fast. The wiring is raw/raw (models.md
-§4.2): step 1 reads the trunk's row before its final norm, later steps read `block`'s output
-before `norm`.
+masters, to be used under bf16 autocast where that is fast. The wiring (models.md §4.2) says
+whether step 1 reads the trunk's row before or after its final norm, and later steps
+`block`'s output before or after `norm`.
 """
 
 import math
@@ -15,17 +15,21 @@ import torch
 from torch import Tensor, nn
 
 from cmfio.header import Arch
+from conf.schema import RAW, Wiring
 from nets.errors import ModelError
 from nets.families import Shapes
 from nets.geometry import (
+    DRAFT_LAYER,
     DRAFT_PREFIX,
     FINAL_NORM,
-    LayerGeometry,
+    DraftGeometry,
     draft_geometry,
     layer_prefix,
     trunk_geometry,
 )
-from nets.trunk import Read, Shared, Trunk, layer_config
+from nets.hf_layer import empty_layer, layer_state, split_part
+from nets.stream import Call, StreamedTrunk
+from nets.trunk import Read, Shared, Trunk
 
 Trainable = Literal["block", "all"]
 
@@ -47,26 +51,40 @@ class KeyValues:
 
 
 class Draft(nn.Module):
-    """The MTP block of healing.md §3; `state_dict` has the CMF names less `model.mtp.`.
+    """The MTP block of healing.md §3; `tensors` has its weights as a container has them.
 
     Embedding, head and rotary are the trunk's, held by reference, no parameters of it.
     """
 
-    def __init__(self, shared: Shared, geometry: LayerGeometry) -> None:
+    def __init__(
+        self, shared: Shared, geometry: DraftGeometry, wiring: Wiring = RAW
+    ) -> None:
         super().__init__()
         hidden, eps = shared.arch.hidden_size, shared.arch.rms_norm_eps
         self.enorm = shared.norm_cls(hidden, eps)
         self.hnorm = shared.norm_cls(hidden, eps)
         self.eh_proj = nn.Linear(2 * hidden, hidden, bias=False)
-        self.norm = shared.norm_cls(hidden, eps)
-        layer = shared.layer_cls(layer_config(shared.config, geometry), 0)
+        self.norm = shared.norm_cls(hidden, eps) if geometry.has_norm else nn.Identity()
+        layer = empty_layer(shared.family, shared.config, geometry.layer)
         self.layers = nn.ModuleList([layer])
-        self.shared = shared
+        self.shared, self.geometry, self.wiring = shared, geometry, wiring
+
+    def trunk_rows(self, hidden_BTH: Tensor) -> Tensor:
+        """What step 1 reads of the trunk's raw rows: these, or their final norm in f32."""
+        if self.wiring.hidden == "raw":
+            return hidden_BTH
+        normed_BTH: Tensor = self.shared.final_norm(hidden_BTH.float())
+        return normed_BTH
+
+    def chain_rows(self, o_BTH: Tensor) -> Tensor:
+        """What the next step reads of `block`'s output: that, or what the head reads."""
+        return o_BTH if self.wiring.chain == "raw" else self.read_out(o_BTH)
 
     def fuse(self, token_BT: Tensor, hidden_BTH: Tensor) -> Tensor:
         """The block's input rows: eh_proj · [enorm(embed(token)) ; hnorm(hidden)].
 
-        `hidden_BTH` is raw, of any float dtype; both halves are normed in f32.
+        `hidden_BTH` is as `trunk_rows` or `chain_rows` gave it, of any float dtype; both
+        halves are normed in f32.
         """
         embedded_BTH = nn.functional.embedding(token_BT, self.shared.embed_VH)
         halves = [self.enorm(embedded_BTH.float()), self.hnorm(hidden_BTH.float())]
@@ -80,7 +98,7 @@ class Draft(nn.Module):
         mask: Tensor | None = None,
         cache: KeyValues | None = None,
     ) -> Tensor:
-        """The layer's output rows ("raw": what the next step reads and `read_out` norms).
+        """The layer's output rows, raw: what `chain_rows` and `read_out` start from.
 
         Positions are the rotary's, [B, T] or [1, T]. `mask` is bool and broadcasts to
         [B, N, T, S], true where row t may see key s; without one attention is causal, which
@@ -99,9 +117,14 @@ class Draft(nn.Module):
 
     def tensors(self) -> dict[str, Tensor]:
         """A copy of every weight by its CMF name, f32 on the CPU."""
+        state = self.state_dict()
+        found: dict[str, Tensor] = {}
+        for part in self.geometry.layer.parts:
+            pieces = split_part(part, state.pop(f"layers.0.{part.name}"))
+            found |= {f"layers.0.{source}": piece for source, piece in pieces.items()}
         return {
             DRAFT_PREFIX + name: tensor.detach().to("cpu", torch.float32, copy=True)
-            for name, tensor in self.state_dict().items()
+            for name, tensor in {**state, **found}.items()
         }
 
     def trainable(self, which: Trainable) -> list[nn.Parameter]:
@@ -115,7 +138,9 @@ class Draft(nn.Module):
         return [parameter for parameter in self.parameters() if parameter.requires_grad]
 
 
-def build_draft(arch: Arch, shapes: Shapes, read: Read, shared: Shared) -> Draft:
+def build_draft(
+    arch: Arch, shapes: Shapes, read: Read, shared: Shared, wiring: Wiring = RAW
+) -> Draft:
     """The model's own draft with f32 copies of its tensors, on the device of `shared`.
 
     Widths come from the draft's tensors. ModelError if there is none or a part is missing,
@@ -124,31 +149,40 @@ def build_draft(arch: Arch, shapes: Shapes, read: Read, shared: Shared) -> Draft
     """
     geometry = draft_geometry(shared.family, arch, shapes)
     with torch.device("meta"):
-        draft = Draft(shared, geometry)
-    device = shared.embed_VH.device
+        draft = Draft(shared, geometry, wiring)
+    device = str(shared.embed_VH.device)
     state = {
-        name: read(DRAFT_PREFIX + name).to(device, torch.float32, copy=True)
+        name: read(DRAFT_PREFIX + name).to(device, torch.float32)
         for name in draft.state_dict()
+        if not name.startswith("layers.")
     }
-    draft.load_state_dict(state, assign=True)
+    layer = layer_state(
+        geometry.layer, DRAFT_LAYER, read, device=device, dtype=torch.float32
+    )
+    state |= {f"layers.0.{name}": tensor for name, tensor in layer.items()}
+    copies = {name: tensor.clone() for name, tensor in state.items()}
+    draft.load_state_dict(copies, assign=True)
     return draft.eval()
 
 
-def draft_from(tensors: Mapping[str, Tensor], shared: Shared) -> Draft:
+def draft_from(
+    tensors: Mapping[str, Tensor], shared: Shared, wiring: Wiring = RAW
+) -> Draft:
     """A draft with these weights (what `Draft.tensors` gave), without a model file."""
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    return build_draft(shared.arch, shapes, tensors.__getitem__, shared)
+    return build_draft(shared.arch, shapes, tensors.__getitem__, shared, wiring)
 
 
 def fresh_draft_tensors(
     arch: Arch, shapes: Shapes, read: Read, hidden_rms: float
 ) -> dict[str, Tensor]:
-    """Tensors of a draft that starts from the trunk's last layer, by CMF name, f32.
+    """Tensors of a draft that starts from the trunk's last attention layer, f32.
 
-    `arch`, `shapes` and `read` are the trunk's. The layer and `norm` are copies of the
-    trunk's last; `enorm` and `hnorm` change nothing; `eh_proj` is [c·I | c·I] with c =
-    `hidden_rms`, about the rms of the last layer's input (`last_input_rms`). Untrained it
-    holds next to nothing, and all of it must be trained.
+    `arch`, `shapes` and `read` are the trunk's. Names are a container's. The layer is a
+    copy of that one, and `norm` of the trunk's where the family's drafts have one; `enorm`
+    and `hnorm` change nothing; `eh_proj` is [c·I | c·I] with c = `hidden_rms`, about the
+    rms of the copied layer's input (`last_input_rms`). Untrained it holds next to nothing,
+    and all of it must be trained. ModelError too for a trunk without an attention layer.
     """
     if not 0 < hidden_rms < math.inf:
         raise ModelError(
@@ -156,33 +190,37 @@ def fresh_draft_tensors(
             "fresh draft needs it finite and above 0, run the trunk in f32 "
             "(trunk.dtype: f32)"
         )
-    family = trunk_geometry(arch, shapes).family
-    last = layer_prefix(arch.num_layers - 1)
+    trunk = trunk_geometry(arch, shapes)
     identity = hidden_rms * torch.eye(arch.hidden_size)
-    neutral = torch.ones(arch.hidden_size) * (family.norm_style == "qwen")
+    neutral = torch.ones(arch.hidden_size) * (trunk.family.norm_style == "qwen")
     tensors = {
         "enorm.weight": neutral,
         "hnorm.weight": neutral.clone(),
         "eh_proj.weight": torch.cat([identity, identity], dim=1),
-        "norm.weight": read(FINAL_NORM).to(torch.float32, copy=True),
     }
-    for suffix in family.layer_axes:
-        tensors[f"layers.0.{suffix}"] = read(last + suffix).to(torch.float32, copy=True)
+    if trunk.family.needs_draft_norm:
+        tensors["norm.weight"] = read(FINAL_NORM).to(torch.float32, copy=True)
+    copied = trunk.last_attention
+    for part in trunk.layers[copied].parts:
+        for source in part.sources:
+            tensor = read(layer_prefix(copied) + source)
+            tensors[f"layers.0.{source}"] = tensor.to(torch.float32, copy=True)
     return {DRAFT_PREFIX + name: tensor for name, tensor in tensors.items()}
 
 
 @torch.no_grad()
-def last_input_rms(trunk: Trunk, ids_BT: Tensor) -> float:
-    """Rms of a typical channel (the median one) of the rows that enter the last layer.
+def last_input_rms(trunk: Trunk | StreamedTrunk, ids_BT: Tensor) -> float:
+    """Rms of a typical channel (the median one) of the rows that a fresh draft's layer had.
+
+    They enter the trunk's last attention layer, of which the draft's is a copy.
 
     Over all channels a few outliers would set it: on SmolLM2 40, where the median channel
     has 16, and a draft started from it learns more slowly.
     """
-    rows: list[Tensor] = []
-    hook = trunk.layers[-1].register_forward_pre_hook(lambda _, args: rows.append(args[0]))
-    try:
-        trunk.hidden(ids_BT)
-    finally:
-        hook.remove()
-    channel_H = rows[0].float().flatten(0, 1).square().mean(0).sqrt()
+    before = trunk.geometry.last_attention
+    if isinstance(trunk, StreamedTrunk):
+        (rows_BTH,) = trunk.hidden([Call(ids_BT)], layers=before)
+    else:
+        rows_BTH = trunk.hidden(ids_BT, layers=before)
+    channel_H = rows_BTH.flatten(0, 1).square().mean(0).sqrt()
     return float(channel_H.quantile(0.5))

@@ -12,7 +12,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nets.chain import unroll_exact
 from nets.draft import Draft
 from nets.errors import TrainingError
 from nets.head import MeasuredRows, measure_rows
@@ -93,13 +92,17 @@ def evaluate(
     if not windows.index:
         raise TrainingError("no held-out window to measure on; give more data")
     device = draft.shared.head_VH.device
-    marks, lengths = [], []
+    marks, lengths, records = [], [], []
     for start in range(0, len(windows.index), compute.batch):
         batch = read_batch(source, windows.index[start : start + compute.batch], device)
         marks.append(_measure_batch(draft, batch, depth, compute))
         lengths.append(batch.length_B.cpu())
+        if batch.record_BT is not None:
+            records.append(batch.record_BT[:, -1].cpu() + 1)
         on_windows(len(batch.length_B))
-    return _joined(marks, torch.cat(lengths), windows)
+    return _joined(
+        marks, torch.cat(lengths), torch.cat(records) if records else None, windows
+    )
 
 
 @torch.no_grad()
@@ -108,8 +111,7 @@ def _measure_batch(draft: Draft, batch: Batch, depth: int, compute: Compute) -> 
     marks = _blank_marks(fed_BTC)
     live_BT = torch.ones_like(fed_BTC[:, :, 0])
     with compute.autocast(batch.ids_BT.device):
-        chain = unroll_exact(draft, batch.ids_BT, batch.length_B, batch.hidden_BTH, depth)
-        for step in chain:
+        for step in batch.chains(draft, depth):
             c = step.step - 1
             live_BT = live_BT & fed_BTC[:, :, c]
             rows = take_rows(batch, step, live_BT)
@@ -136,7 +138,12 @@ def _blank_marks(fed_BTC: Tensor) -> _Marks:
     )
 
 
-def _joined(marks: Sequence[_Marks], length_W: Tensor, windows: Windows) -> Evaluation:
+def _joined(
+    marks: Sequence[_Marks],
+    length_W: Tensor,
+    records_W: Tensor | None,
+    windows: Windows,
+) -> Evaluation:
     counted_WTC = torch.cat([mark.counted_BTC for mark in marks])
     rows_C = counted_WTC.sum((0, 1)).clamp_min(1)
     kl_C = torch.stack([mark.kl_sum_C for mark in marks]).sum(0) / rows_C
@@ -145,6 +152,7 @@ def _joined(marks: Sequence[_Marks], length_W: Tensor, windows: Windows) -> Eval
         torch.cat([mark.hit_BTC for mark in marks]).cpu().numpy(),
         length_W.numpy(),
         np.asarray(windows.set_index, np.int64),
+        None if records_W is None else records_W.numpy(),
     )
     return Evaluation(
         arrays,

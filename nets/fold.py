@@ -14,10 +14,15 @@ from torch import Tensor, nn
 from cmfio.header import Arch
 from nets.errors import ModelError
 from nets.families import Shapes, is_trunk_tensor
-from nets.geometry import layer_prefix, trunk_geometry
+from nets.geometry import (
+    TrunkGeometry,
+    layer_prefix,
+    trunk_geometry,
+    unrotated_layers,
+)
 from nets.trunk import Read, Trunk
 
-# The codecs' group length: a width off it can't be stored in q4_tiled (cmf.md §7.5).
+# The codecs' group length: a width off it can't be stored in q4_tiled.
 GROUP = 32
 # Which axis of a layer's tensor runs over its FFN neurons.
 NEURON_AXIS = {
@@ -56,8 +61,9 @@ def ffn_importance(trunk: Trunk, batches: Iterable[Tensor]) -> list[Tensor]:
     """By layer, what each neuron writes: Σ activation² · ‖down column‖², f64 [F].
 
     `batches` are ids [B, T] without padding. Only sizes relative to the same layer mean
-    anything.
+    anything. ModelError for a mixture of experts.
     """
+    _refuse_experts(trunk.geometry)
     energies = [torch.zeros(1, dtype=torch.float64) for _ in trunk.layers]
     hooks = [
         _down_proj(layer).register_forward_pre_hook(_adder(energies, i))
@@ -77,8 +83,9 @@ def ffn_importance(trunk: Trunk, batches: Iterable[Tensor]) -> list[Tensor]:
 
 def ffn_importance_by_weights(arch: Arch, shapes: Shapes, read: Read) -> list[Tensor]:
     """The same without text: ‖gate row‖² · ‖up row‖² · ‖down column‖², f64 [F]."""
-    importance = []
-    for i in range(len(trunk_geometry(arch, shapes).layers)):
+    geometry, importance = trunk_geometry(arch, shapes), []
+    _refuse_experts(geometry)
+    for i in range(len(geometry.layers)):
         norms = [
             read(layer_prefix(i) + suffix).double().square().sum(dim=1 - axis)
             for suffix, axis in NEURON_AXIS.items()
@@ -145,7 +152,20 @@ def fold_arch(plan: FoldPlan, arch: Arch) -> dict[str, object]:
         per_layer = getattr(arch, field)
         if per_layer is not None:
             changes[field] = tuple(per_layer[i] for i in plan.layers)
+    if arch.no_rope_layers is not None:
+        # Numbers of layers would be read otherwise once there are fewer; claims are not.
+        listed = unrotated_layers(arch)
+        changes["no_rope_layers"] = [i in listed for i in plan.layers]
     return changes
+
+
+def _refuse_experts(geometry: TrunkGeometry) -> None:
+    for i, layer in enumerate(geometry.layers):
+        if layer.is_sparse:
+            raise ModelError(
+                f"{layer_prefix(i)}mlp is a mixture of {layer.experts} experts; a fold "
+                "cuts neurons of plain MLPs only, name a dense model"
+            )
 
 
 def _down_proj(layer: nn.Module) -> nn.Linear:

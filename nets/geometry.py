@@ -1,22 +1,22 @@
-"""Every layer's widths, from the tensors' shapes: only the directory knows them.
+"""A whole trunk's and a draft's tensors checked: what is missing, extra or of odd shape.
 
-After a structural compress the header's widths are nominal and layers differ (models.md
-§2.3). Missing, extra and misshapen tensors are refused here, before anything is read. No
-torch.
+Nothing is read for it but the directory of shapes. No torch.
 """
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from cmfio.header import Arch
+from cmfio.header import Arch, LayerType
 from nets.errors import ModelError
-from nets.families import (
-    Family,
+from nets.families import Family, family_named, find_family, is_trunk_tensor
+from nets.layer_geometry import LayerGeometry, layer_geometry
+from nets.layer_tensors import (
+    ROUTER,
+    SPLIT_EXPERTS,
     Shapes,
-    family_named,
-    find_family,
-    is_trunk_tensor,
+    check_shapes,
+    source_name,
 )
 
 EMBED = "model.embed_tokens.weight"
@@ -24,28 +24,10 @@ HEAD = "lm_head.weight"
 FINAL_NORM = "model.norm.weight"
 DRAFT_PREFIX = "model.mtp."
 DRAFT_LAYER = "model.mtp.layers.0."
+DRAFT_NORM = "model.mtp.norm.weight"
 START_A_DRAFT = (
     "name a model that carries the draft with `init`, or set `start_from_last_layer: true`"
 )
-
-
-@dataclass(frozen=True)
-class LayerGeometry:
-    """One decoder layer's query heads, key/value heads and FFN neurons."""
-
-    heads: int
-    kv_heads: int
-    ffn: int
-
-    def sizes(self, arch: Arch) -> Mapping[str, int]:
-        """The length of each axis letter of `Family.layer_axes`."""
-        return {
-            "H": arch.hidden_size,
-            "D": arch.head_dim,
-            "Q": self.heads * arch.head_dim,
-            "K": self.kv_heads * arch.head_dim,
-            "F": self.ffn,
-        }
 
 
 @dataclass(frozen=True)
@@ -55,6 +37,29 @@ class TrunkGeometry:
     family: Family
     layers: Sequence[LayerGeometry]
     is_tied: bool
+
+    @property
+    def last_attention(self) -> int:
+        """The last full-attention layer, else the last windowed one: what a draft copies.
+
+        ModelError if the trunk has neither: a draft's block is an attention layer.
+        """
+        for kind in ("FullAttention", "SlidingAttention"):
+            found = [i for i, layer in enumerate(self.layers) if layer.kind == kind]
+            if found:
+                return found[-1]
+        raise ModelError(
+            "the trunk has no attention layer that a draft could be a copy of; name a "
+            "model that carries the draft with `init`"
+        )
+
+
+@dataclass(frozen=True)
+class DraftGeometry:
+    """A checked draft: its block's widths, and whether its output is normed."""
+
+    layer: LayerGeometry
+    has_norm: bool
 
 
 def layer_prefix(layer: int) -> str:
@@ -72,14 +77,16 @@ def trunk_geometry(arch: Arch, shapes: Shapes) -> TrunkGeometry:
             "the model was cut, convert it again"
         )
     outer = _outer_shapes(arch, is_tied=is_tied)
-    _check_shapes(shapes, outer)
-    prefixes = [layer_prefix(i) for i in range(arch.num_layers)]
-    layers = [block_geometry(family, arch, shapes, prefix) for prefix in prefixes]
+    check_shapes(shapes, outer)
+    _check_linear_sizes(arch)
+    unrotated, own = unrotated_layers(arch), _by_layer(shapes)
+    layers = []
+    for i, kind in enumerate(_layer_kinds(family, arch)):
+        prefix = layer_prefix(i)
+        layer = layer_geometry(family, arch, own.get(prefix, {}), prefix, kind)
+        layers.append(replace(layer, is_rotated=i not in unrotated))
     _check_header_heads(arch, layers)
-    known = {
-        *outer,
-        *(name for prefix in prefixes for name in _layer_names(family, prefix)),
-    }
+    known = {*outer, *_sources(layers)}
     _refuse_extra(family, [name for name in shapes if is_trunk_tensor(name)], known)
     return TrunkGeometry(family, tuple(layers), is_tied)
 
@@ -93,7 +100,7 @@ def nominal_geometry(arch: Arch) -> TrunkGeometry:
     return TrunkGeometry(family, (layer,) * arch.num_layers, arch.tie_word_embeddings)
 
 
-def draft_geometry(family: Family, arch: Arch, shapes: Shapes) -> LayerGeometry:
+def draft_geometry(family: Family, arch: Arch, shapes: Shapes) -> DraftGeometry:
     """The draft block's widths (`model.mtp.layers.0`), from the draft's shapes alone.
 
     ModelError if the model carries none, offering where one could come from. Blocks beyond
@@ -104,51 +111,88 @@ def draft_geometry(family: Family, arch: Arch, shapes: Shapes) -> LayerGeometry:
         raise ModelError(
             f"the model carries no draft (no {DRAFT_PREFIX}* tensor); {START_A_DRAFT}"
         )
-    expected = _draft_outer_shapes(arch)
-    known = {*expected, *_layer_names(family, DRAFT_LAYER)}
-    missing = sorted(known - set(own))
+    has_norm = family.needs_draft_norm or DRAFT_NORM in shapes
+    expected = _draft_outer_shapes(arch, has_norm=has_norm)
+    missing = sorted({*expected, *_draft_layer_names(family, shapes)} - set(own))
     if missing:
         raise ModelError(
             f"the model's draft lacks tensor {missing[0]!r} ({len(missing)} in all); "
             f"{START_A_DRAFT}"
         )
-    _check_shapes(shapes, expected)
-    geometry = block_geometry(family, arch, shapes, DRAFT_LAYER)
+    check_shapes(shapes, expected)
+    layer = layer_geometry(family, arch, shapes, DRAFT_LAYER, "FullAttention")
     kept_as_is = re.compile(re.escape(DRAFT_PREFIX) + r"layers\.[1-9]")
     rest = [name for name in own if not kept_as_is.match(name)]
+    known = {*expected, *(DRAFT_LAYER + s for p in layer.parts for s in p.sources)}
     _refuse_extra(family, rest, known)
-    return geometry
+    return DraftGeometry(layer, has_norm)
 
 
-def block_geometry(
-    family: Family, arch: Arch, shapes: Shapes, prefix: str
-) -> LayerGeometry:
-    """The widths of the decoder layer under `prefix`; checks all its tensors."""
-    query_cols = _matrix(shapes, prefix + "self_attn.o_proj.weight")[1]
-    key_rows = _matrix(shapes, prefix + "self_attn.k_proj.weight")[0]
-    query = prefix + "self_attn.q_proj.weight"
-    query_rows = _matrix(shapes, query)[0]
-    if query_rows == 2 * query_cols:
-        raise ModelError(
-            f"tensor {query!r} has {query_rows} rows, twice the attention's width: an "
-            f"output gate (Qwen3.5), which {family.title} has not"
-        )
-    geometry = LayerGeometry(
-        heads=_whole_heads(arch, prefix + "self_attn.o_proj.weight", query_cols),
-        kv_heads=_whole_heads(arch, prefix + "self_attn.k_proj.weight", key_rows),
-        ffn=_matrix(shapes, prefix + "mlp.gate_proj.weight")[0],
+def _by_layer(shapes: Shapes) -> Mapping[str, Shapes]:
+    """Each trunk layer's tensors under its prefix: a mixture has thousands."""
+    layers: dict[str, dict[str, tuple[int, ...]]] = {}
+    for name, shape in shapes.items():
+        if name.startswith("model.layers."):
+            prefix = ".".join(name.split(".", 3)[:3]) + "."
+            layers.setdefault(prefix, {})[name] = shape
+    return layers
+
+
+def _layer_kinds(family: Family, arch: Arch) -> Sequence[LayerType]:
+    """What each layer is; a Mistral header may name the window and no layer that has it."""
+    if (
+        family.rules.windows_all
+        and arch.sliding_window
+        and "SlidingAttention" not in arch.layer_types
+    ):
+        return ["SlidingAttention"] * arch.num_layers
+    return arch.layer_types
+
+
+def unrotated_layers(arch: Arch) -> Collection[int]:
+    """The layers `arch.no_rope_layers` lists; ModelError if it can be read in two ways.
+
+    The field's encoding is not published, and a field of the same name elsewhere says the
+    opposite with 0 and 1 (models.md §2.3).
+    """
+    listed = arch.no_rope_layers
+    if listed is None:
+        return ()
+    if isinstance(listed, list | tuple):
+        if len(listed) == arch.num_layers and all(isinstance(x, bool) for x in listed):
+            return [i for i, is_listed in enumerate(listed) if is_listed]
+        is_index = [isinstance(x, int) and not isinstance(x, bool) for x in listed]
+        if (
+            len(listed) < arch.num_layers
+            and all(is_index)
+            and len(set(listed)) == len(listed)
+            and set(listed) <= set(range(arch.num_layers))
+        ):
+            return listed
+    raise ModelError(
+        f"arch.no_rope_layers is {listed!r}; give a true or false for each of the "
+        f"{arch.num_layers} layers, or a shorter list of layer numbers"
     )
-    if geometry.heads % geometry.kv_heads:
-        raise ModelError(
-            f"{prefix}self_attn has {geometry.heads} query heads for {geometry.kv_heads} "
-            "key/value heads; each of these must serve the same number"
-        )
-    sizes = geometry.sizes(arch)
-    axes = family.layer_axes.items()
-    _check_shapes(
-        shapes, {prefix + name: tuple(sizes[a] for a in text) for name, text in axes}
-    )
-    return geometry
+
+
+def _check_linear_sizes(arch: Arch) -> None:
+    if "LinearAttention" not in arch.layer_types:
+        return
+    for field in ("linear_key_head_dim", "linear_value_head_dim"):
+        if not getattr(arch, field):
+            raise ModelError(
+                f"arch.{field} is {getattr(arch, field)!r} and the model has "
+                "LinearAttention layers; the header must say how wide a head of theirs is"
+            )
+
+
+def _sources(layers: Sequence[LayerGeometry]) -> Collection[str]:
+    return {
+        layer_prefix(i) + source
+        for i, layer in enumerate(layers)
+        for part in layer.parts
+        for source in part.sources
+    }
 
 
 def _outer_shapes(arch: Arch, *, is_tied: bool) -> dict[str, tuple[int, ...]]:
@@ -157,64 +201,42 @@ def _outer_shapes(arch: Arch, *, is_tied: bool) -> dict[str, tuple[int, ...]]:
     return outer if is_tied else outer | {HEAD: table}
 
 
-def _draft_outer_shapes(arch: Arch) -> dict[str, tuple[int, ...]]:
+def _draft_outer_shapes(arch: Arch, *, has_norm: bool) -> dict[str, tuple[int, ...]]:
     hidden = arch.hidden_size
-    norms = {
-        f"{DRAFT_PREFIX}{name}.weight": (hidden,) for name in ("enorm", "hnorm", "norm")
+    norms = {f"{DRAFT_PREFIX}{name}.weight": (hidden,) for name in ("enorm", "hnorm")}
+    last = {DRAFT_NORM: (hidden,)} if has_norm else {}
+    return {**norms, **last, f"{DRAFT_PREFIX}eh_proj.weight": (hidden, 2 * hidden)}
+
+
+def _draft_layer_names(family: Family, shapes: Shapes) -> Collection[str]:
+    """What the draft's block has by any layout; experts are counted elsewhere."""
+    axes = family.layer_axes(
+        "FullAttention",
+        is_sparse=family.sparse is not None and DRAFT_LAYER + ROUTER in shapes,
+        options=frozenset(),
+    )
+    return {
+        DRAFT_LAYER + source_name(name, shapes, DRAFT_LAYER)
+        for name in axes
+        if name not in SPLIT_EXPERTS
     }
-    return {**norms, f"{DRAFT_PREFIX}eh_proj.weight": (hidden, 2 * hidden)}
-
-
-def _layer_names(family: Family, prefix: str) -> list[str]:
-    return [prefix + suffix for suffix in family.layer_axes]
-
-
-def _shape(shapes: Shapes, name: str) -> tuple[int, ...]:
-    if name not in shapes:
-        raise ModelError(
-            f"tensor {name!r} is missing; the model was cut or is of another family, "
-            "convert it again"
-        )
-    return tuple(shapes[name])
-
-
-def _matrix(shapes: Shapes, name: str) -> tuple[int, int]:
-    shape = _shape(shapes, name)
-    if len(shape) != 2 or 0 in shape:
-        raise ModelError(
-            f"tensor {name!r} has shape {list(shape)}; a filled matrix is needed"
-        )
-    return shape[0], shape[1]
-
-
-def _whole_heads(arch: Arch, name: str, width: int) -> int:
-    if width % arch.head_dim:
-        raise ModelError(
-            f"tensor {name!r} spans {width} channels, no multiple of arch.head_dim "
-            f"{arch.head_dim}; the header or the tensor is wrong, convert the model again"
-        )
-    return width // arch.head_dim
-
-
-def _check_shapes(shapes: Shapes, expected: Mapping[str, tuple[int, ...]]) -> None:
-    for name, shape in expected.items():
-        found = _shape(shapes, name)
-        if found != shape:
-            raise ModelError(
-                f"tensor {name!r} has shape {list(found)}; by the header and the other "
-                f"tensors it should be {list(shape)}; convert the model again"
-            )
 
 
 def _check_header_heads(arch: Arch, layers: Sequence[LayerGeometry]) -> None:
     """Refuses per-layer head counts in the header that the tensors contradict."""
-    counted = {
+    counted: Mapping[str, list[int]] = {
         "attention_heads_per_layer": [layer.heads for layer in layers],
         "kv_heads_per_layer": [layer.kv_heads for layer in layers],
     }
     for field, found in counted.items():
         stated = getattr(arch, field)
-        if stated is not None and list(stated) != found:
+        if stated is None:
+            continue
+        if len(stated) != len(layers) or any(
+            said != has
+            for said, has, layer in zip(stated, found, layers, strict=True)
+            if layer.heads
+        ):
             raise ModelError(
                 f"arch.{field} is {list(stated)}, the tensors have {found}; "
                 "the header is wrong, convert the model again"

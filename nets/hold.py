@@ -22,13 +22,15 @@ DRAWS = 1000
 class HoldArrays:
     """Every chain of every window: `counted_WTC[w, p, j-1]` is step j of the chain from p.
 
-    A hit always counts. `set_index_W` says which data set a window is from.
+    A hit always counts. `set_index_W` says which data set a window is from, `records_W`
+    how many records kept apart it holds (None: its records see each other).
     """
 
     counted_WTC: BoolArray
     hit_WTC: BoolArray
     length_W: IntArray
     set_index_W: IntArray
+    records_W: IntArray | None = None
 
     def of_set(self, set_index: int) -> "HoldArrays":
         """The windows of one data set."""
@@ -38,6 +40,7 @@ class HoldArrays:
             self.hit_WTC[mine_W],
             self.length_W[mine_W],
             self.set_index_W[mine_W],
+            None if self.records_W is None else self.records_W[mine_W],
         )
 
 
@@ -87,12 +90,17 @@ class HoldMeasure:
 
 
 def on_path(
-    ids_WT: IntArray, top1_WT: IntArray, length_W: IntArray, depth: int
+    ids_WT: IntArray,
+    top1_WT: IntArray,
+    length_W: IntArray,
+    depth: int,
+    record_WT: IntArray | None = None,
 ) -> BoolArray:
     """Whether the chain from p may count at step j: [W, T, C].
 
     Every token fed up to step j is the trunk's choice, `ids[p+i] = top1[p+i-1]` for
-    i = 1…j, and the row to predict from exists, `p+j < len`.
+    i = 1…j, and the row to predict from exists, `p+j < len`. With `record_WT`, which
+    numbers the records of a window, row p+j is also in p's.
     """
     windows, width = ids_WT.shape
     own_WT = np.zeros(
@@ -100,6 +108,8 @@ def on_path(
     )  # token p is what the trunk chose at p-1
     own_WT[:, 1:width] = ids_WT[:, 1:] == top1_WT[:, :-1]
     own_WT[:, :width] &= np.arange(width) < length_W[:, None]
+    if record_WT is not None:
+        own_WT[:, 1:width] &= record_WT[:, 1:] == record_WT[:, :-1]
     fed_WTC = np.stack([own_WT[:, j : width + j] for j in range(1, depth + 1)], axis=2)
     return np.logical_and.accumulate(fed_WTC, axis=2)
 
@@ -154,8 +164,12 @@ def reach(hold_rates: Sequence[float]) -> tuple[float, ...]:
 
 
 def coverage(arrays: HoldArrays) -> float:
-    """Counted rows of step 1 over rows with `p+1 < len`: how much of the text counts."""
-    rows = int(np.maximum(arrays.length_W - 1, 0).sum())
+    """Counted rows of step 1 over rows that have a next one: how much of the text counts.
+
+    With records apart, the last row of each has none.
+    """
+    last_W = 1 if arrays.records_W is None else arrays.records_W
+    rows = int(np.maximum(arrays.length_W - last_W, 0).sum())
     return float(arrays.counted_WTC[:, :, 0].sum()) / rows if rows else 0.0
 
 

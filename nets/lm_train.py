@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from cmfio.header import Arch
 from nets.errors import ModelError, TrainingError
 from nets.geometry import nominal_geometry
-from nets.trunk import empty_base, new_rotary
+from nets.hf_layer import empty_base, new_rotary
 
 BETAS = (0.9, 0.95)
 WEIGHT_DECAY = 0.1

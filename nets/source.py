@@ -3,14 +3,15 @@
 Axes: B windows, T positions, H hidden, K kept tokens, R rows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from nets.chain import ChainStep
+from nets.chain import ChainStep, unroll_apart, unroll_exact
+from nets.draft import Draft
 from nets.errors import TrainingError
 from nets.hold import on_path
 
@@ -19,7 +20,8 @@ from nets.hold import on_path
 class Batch:
     """Windows, padded on the right to T, with the trunk's raw rows and top-k of each row.
 
-    Ids are int64, `topk_p_BTK` f32 mass of the full softmax, best first.
+    Ids are int64, `topk_p_BTK` f32 mass of the full softmax, best first. `record_BT` is
+    given where the records in a window are kept apart (`nets.records`).
     """
 
     ids_BT: Tensor
@@ -27,6 +29,7 @@ class Batch:
     hidden_BTH: Tensor
     topk_id_BTK: Tensor
     topk_p_BTK: Tensor
+    record_BT: Tensor | None = None
 
     def to(self, device: torch.device) -> "Batch":
         """The same windows on a device."""
@@ -36,7 +39,15 @@ class Batch:
             self.hidden_BTH.to(device),
             self.topk_id_BTK.to(device),
             self.topk_p_BTK.to(device),
+            None if self.record_BT is None else self.record_BT.to(device),
         )
+
+    def chains(self, draft: Draft, depth: int) -> Iterator[ChainStep]:
+        """The draft's chains from every row of the windows."""
+        given = (draft, self.ids_BT, self.length_B, self.hidden_BTH, depth)
+        if self.record_BT is not None and draft.geometry.layer.is_sparse:
+            return unroll_apart(*given, self.record_BT)
+        return unroll_exact(*given, record_BT=self.record_BT)
 
 
 class Source(Protocol):
@@ -114,5 +125,6 @@ def fed_own_tokens(batch: Batch, depth: int) -> Tensor:
         batch.topk_id_BTK[:, :, 0].cpu().numpy(),
         batch.length_B.cpu().numpy(),
         depth,
+        None if batch.record_BT is None else batch.record_BT.cpu().numpy(),
     )
     return torch.from_numpy(fed_BTC).to(batch.ids_BT.device)

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from conf.schema import TrainSettings
 from conf.shuffle import Xorshift64
-from nets.chain import unroll_exact
 from nets.draft import Draft
 from nets.errors import Stopped, TrainingError
 from nets.evaluate import Compute, evaluate
@@ -117,8 +116,7 @@ def chain_losses(
     """
     losses = []
     with compute.autocast(batch.ids_BT.device):
-        chain = unroll_exact(draft, batch.ids_BT, batch.length_B, batch.hidden_BTH, depth)
-        for step in chain:
+        for step in batch.chains(draft, depth):
             chosen_BT = step.alive_BT
             if chosen_BTC is not None:
                 chosen_BT = chosen_BT & chosen_BTC[:, :, step.step - 1]

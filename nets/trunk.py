@@ -3,36 +3,30 @@
 Legend: B windows, T positions, H hidden, V vocabulary, R rows. Tensors arrive through
 `read(name)`, so any container serves. A module is never moved by `.to(dtype)`: that would
 round the rotary's `inv_freq` to bf16 too and with it every position (models.md §2.6).
-Nothing here opens a connection.
 """
 
-import importlib
 from collections.abc import Callable
-from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers.utils import logging as transformers_logging
 
 from cmfio.header import Arch
-from nets.families import ACTIVATIONS, Family, Shapes
-from nets.geometry import (
-    EMBED,
-    FINAL_NORM,
-    HEAD,
-    LayerGeometry,
-    TrunkGeometry,
-    layer_prefix,
-    trunk_geometry,
+from nets.families import Family, Shapes
+from nets.geometry import EMBED, FINAL_NORM, HEAD, TrunkGeometry, trunk_geometry
+from nets.hf_layer import (
+    Read,
+    empty_layer,
+    family_class,
+    new_rotary,
+    trunk_config,
+    trunk_layer_state,
 )
-from nets.layer import compiled_layer, run_layer
+from nets.layer import Surroundings, apart, compiled_layer, run_layer, seen_in_window
+from nets.records import positions_in
 
-transformers_logging.set_verbosity_error()
-transformers_logging.disable_progress_bar()
-
-Read = Callable[[str], Tensor]
+__all__ = ["Read", "Shared", "Trunk", "build_layer", "build_shared", "build_trunk"]
 
 
 @dataclass(frozen=True)
@@ -52,16 +46,33 @@ class Shared:
     rotary: nn.Module
 
     @property
-    def layer_cls(self) -> Callable[[Any, int], nn.Module]:
-        """The family's decoder layer, called with a config and a layer number."""
-        layer_cls: Callable[[Any, int], nn.Module] = _hf_class(self.family, "DecoderLayer")
-        return layer_cls
-
-    @property
     def norm_cls(self) -> Callable[[int, float], nn.Module]:
         """The family's norm, called with a width and an epsilon."""
-        norm_cls: Callable[[int, float], nn.Module] = _hf_class(self.family, "RMSNorm")
+        norm_cls: Callable[[int, float], nn.Module] = family_class(self.family, "RMSNorm")
         return norm_cls
+
+    @property
+    def is_low(self) -> bool:
+        """True for a bf16 trunk, whose layers compute under autocast."""
+        return self.embed_VH.dtype == torch.bfloat16
+
+    def embedded(self, ids_BT: Tensor) -> Tensor:
+        """The rows that enter the first layer, f32 [B, T, H]."""
+        return nn.functional.embedding(ids_BT, self.embed_VH).float()
+
+    def surroundings(self, x_BTH: Tensor, record_BT: Tensor | None = None) -> Surroundings:
+        """Of whole windows: positions from 0, each row seeing what is on its left.
+
+        With `record_BT` (`nets.records`) the same for each record of a window by itself.
+        """
+        width, device = x_BTH.shape[1], x_BTH.device
+        windowed = seen_in_window(width, self.arch.sliding_window, device)
+        if record_BT is not None:
+            record_BT = record_BT.to(device)
+            cos_BTD, sin_BTD = self.rotary(x_BTH, positions_in(record_BT))
+            return apart(cos_BTD, sin_BTD, windowed, record_BT)
+        cos_1TD, sin_1TD = self.rotary(x_BTH, torch.arange(width, device=device)[None])
+        return Surroundings(cos_1TD, sin_1TD, causal=None, windowed=windowed)
 
 
 @dataclass(frozen=True)
@@ -69,27 +80,34 @@ class Trunk:
     """A whole trunk, in eval mode and frozen."""
 
     shared: Shared
-    base: nn.Module  # embedding and layers; its final norm is the identity
+    geometry: TrunkGeometry
+    layers: nn.ModuleList  # the decoder layers, first to last
     is_compiled: bool = False
 
     @torch.no_grad()
-    def hidden(self, ids_BT: Tensor) -> Tensor:
+    def hidden(
+        self,
+        ids_BT: Tensor,
+        record_BT: Tensor | None = None,
+        passed: Callable[[int, Tensor], None] = lambda *_: None,
+        layers: int | None = None,
+    ) -> Tensor:
         """The last layer's rows *before* the final norm ("raw"), [B, T, H], f32.
 
         Rows go from layer to layer in f32 whatever the layers compute in: rounding them to
         bf16 twice a layer would be half of a bf16 trunk's error. Windows start at position
         0 and see only what is on their left, so padding on the right needs no mask: its
-        rows are there, and mean nothing.
+        rows are there, and mean nothing. With `record_BT` (`nets.records`) the records of a
+        window are kept apart: each has the rows it would have alone. `passed` is given each
+        layer's number and rows; `layers`: after the first so many, None for all.
         """
-        ids_BT = ids_BT.to(self.shared.embed_VH.device)
+        x_BTH = self.shared.embedded(ids_BT.to(self.shared.embed_VH.device))
+        around = self.shared.surroundings(x_BTH, record_BT)
         run = compiled_layer() if self.is_compiled else run_layer
-        is_low = self.shared.embed_VH.dtype == torch.bfloat16
-        x_BTH = nn.functional.embedding(ids_BT, self.shared.embed_VH).float()
-        position_1T = torch.arange(ids_BT.shape[1], device=ids_BT.device)[None]
-        cos_1TD, sin_1TD = self.shared.rotary(x_BTH, position_1T)
-        with torch.autocast(x_BTH.device.type, torch.bfloat16, enabled=is_low):
-            for layer in self.layers:
-                x_BTH = run(layer, x_BTH, cos_1TD, sin_1TD)
+        with torch.autocast(x_BTH.device.type, torch.bfloat16, enabled=self.shared.is_low):
+            for index, layer in enumerate(self.layers[:layers]):
+                x_BTH = around.run(run, layer, self.geometry.layers[index], x_BTH)
+                passed(index, x_BTH)
         return x_BTH
 
     @torch.no_grad()
@@ -104,13 +122,6 @@ class Trunk:
         normed_RH = self.final_norm(hidden_RH).to(self.shared.head_VH.dtype)
         return nn.functional.linear(normed_RH, self.shared.head_VH)
 
-    @property
-    def layers(self) -> nn.ModuleList:
-        """The decoder layers, first to last."""
-        layers = self.base.layers
-        assert isinstance(layers, nn.ModuleList)
-        return layers
-
 
 def build_trunk(
     arch: Arch,
@@ -121,24 +132,35 @@ def build_trunk(
     dtype: torch.dtype,
     is_compiled: bool = False,
 ) -> Trunk:
-    """The model's trunk on `device`, every tensor of it in `dtype` and the rotary in f32.
+    """The model's trunk on `device`, its tensors in `dtype` and the rotary in f32.
 
-    Widths come from `shapes`, layer by layer. ModelError before anything is read if the
-    family isn't run here, or a tensor is missing, extra or of the wrong shape.
+    Widths come from `shapes`, layer by layer; decays and router biases stay f32. ModelError
+    before anything is read if the family isn't run here, or a tensor is missing, extra or
+    of the wrong shape.
     """
     geometry = trunk_geometry(arch, shapes)
     shared = _build_shared(arch, geometry, read, device=device, dtype=dtype)
-    base = empty_base(arch, geometry)
-    # The base model ends with its norm; as the identity, what it returns is the raw row.
-    base.norm = nn.Identity()
-    state = {"embed_tokens.weight": shared.embed_VH}
-    for i in range(arch.num_layers):
-        for suffix in geometry.family.layer_axes:
-            tensor = read(layer_prefix(i) + suffix)
-            state[f"layers.{i}.{suffix}"] = tensor.to(device=device, dtype=dtype)
-    base.load_state_dict(state, assign=True)
-    base.rotary_emb = shared.rotary
-    return Trunk(shared, _frozen(base), is_compiled)
+    layers = [
+        build_layer(shared, geometry, i, read, device=device, dtype=dtype)
+        for i in range(arch.num_layers)
+    ]
+    return Trunk(shared, geometry, nn.ModuleList(layers).eval(), is_compiled)
+
+
+def build_layer(
+    shared: Shared,
+    geometry: TrunkGeometry,
+    index: int,
+    read: Read,
+    *,
+    device: str,
+    dtype: torch.dtype,
+) -> nn.Module:
+    """Trunk layer `index` with its weights, frozen."""
+    layer = empty_layer(shared.family, shared.config, geometry.layers[index], index)
+    state = trunk_layer_state(geometry, index, read, device=device, dtype=dtype)
+    layer.load_state_dict(state, assign=True)
+    return _frozen(layer)
 
 
 def build_shared(
@@ -153,94 +175,21 @@ def build_shared(
     return _build_shared(arch, geometry, read, device=device, dtype=dtype)
 
 
-def layer_config(config: Any, geometry: LayerGeometry) -> Any:
-    """A copy of a `transformers` config with one layer's widths."""
-    own = deepcopy(config)
-    own.num_attention_heads = geometry.heads
-    own.num_key_value_heads = geometry.kv_heads
-    own.intermediate_size = geometry.ffn
-    return own
-
-
-def empty_base(arch: Arch, geometry: TrunkGeometry) -> nn.Module:
-    """The family's embedding, layers and norm without weights, each layer of its width."""
-    config = _hf_config(arch, geometry)
-    with torch.device("meta"):
-        base: nn.Module = _hf_class(geometry.family, "Model")(config)
-        layer_cls = _hf_class(geometry.family, "DecoderLayer")
-        own = [layer_cls(layer_config(config, g), i) for i, g in enumerate(geometry.layers)]
-        base.layers = nn.ModuleList(own)
-    return base
-
-
-def new_rotary(family: Family, config: Any, device: str) -> nn.Module:
-    """The family's rotary, its `inv_freq` computed in f32 (no container stores it)."""
-    rotary: nn.Module = _hf_class(family, "RotaryEmbedding")(config=config)
-    return rotary.to(device)
-
-
 def _build_shared(
     arch: Arch, geometry: TrunkGeometry, read: Read, *, device: str, dtype: torch.dtype
 ) -> Shared:
     family = geometry.family
-    config = _hf_config(arch, geometry)
+    config = trunk_config(arch, geometry)
     embed_VH = read(EMBED).to(device=device, dtype=dtype)
     head_VH = embed_VH if geometry.is_tied else read(HEAD).to(device=device, dtype=dtype)
     with torch.device("meta"):
-        norm: nn.Module = _hf_class(family, "RMSNorm")(arch.hidden_size, arch.rms_norm_eps)
+        norm: nn.Module = family_class(family, "RMSNorm")(
+            arch.hidden_size, arch.rms_norm_eps
+        )
     gain = read(FINAL_NORM).to(device=device, dtype=dtype)
     norm.load_state_dict({"weight": gain}, assign=True)
     rotary = new_rotary(family, config, device)
     return Shared(arch, family, config, embed_VH, head_VH, _frozen(norm), _frozen(rotary))
-
-
-def _hf_config(arch: Arch, geometry: TrunkGeometry) -> Any:
-    """The header as the family's `transformers` config, with the first layer's widths."""
-    config = _hf_class(geometry.family, "Config")(
-        hidden_size=arch.hidden_size,
-        vocab_size=arch.vocab_size,
-        head_dim=arch.head_dim,
-        num_hidden_layers=arch.num_layers,
-        # Llama's check that hidden_size is a multiple of the heads fails on compressed
-        # layers and means nothing with a head_dim of its own: pass one head, then set the
-        # real number.
-        num_attention_heads=1,
-        num_key_value_heads=1,
-        rms_norm_eps=float(arch.rms_norm_eps),
-        max_position_embeddings=arch.max_position_embeddings,
-        hidden_act=ACTIVATIONS[arch.hidden_act],
-        tie_word_embeddings=geometry.is_tied,
-        rope_parameters=_rope_parameters(arch),
-        # The classes' defaults lie outside a small vocabulary.
-        pad_token_id=None,
-        bos_token_id=None,
-        eos_token_id=None,
-    )
-    config._attn_implementation = "sdpa"
-    return layer_config(config, geometry.layers[0])
-
-
-def _rope_parameters(arch: Arch) -> dict[str, str | float | int]:
-    theta = float(arch.rope_theta)
-    if arch.yarn is None:
-        return {"rope_type": "default", "rope_theta": theta}
-    return {
-        "rope_type": "yarn",
-        "rope_theta": theta,
-        "factor": float(arch.yarn.factor),
-        "original_max_position_embeddings": arch.yarn.original_max_position_embeddings,
-        "beta_fast": float(arch.yarn.beta_fast),
-        "beta_slow": float(arch.yarn.beta_slow),
-        "attention_factor": float(arch.yarn.attention_factor),
-    }
-
-
-def _hf_class(family: Family, name: str) -> Any:
-    """The family's `transformers` class, e.g. LlamaDecoderLayer; untyped there, so Any."""
-    file = "configuration" if name == "Config" else "modeling"
-    model_type = family.module.rsplit(".", 1)[1]
-    module = importlib.import_module(f"{family.module}.{file}_{model_type}")
-    return getattr(module, family.class_prefix + name)
 
 
 def _frozen(module: nn.Module) -> nn.Module:

@@ -91,12 +91,15 @@ class Ground:
             "data": [{"path": str(self.data), "name": "own"}],
             "pack": {"window": WINDOW},
             "trunk": {"topk": 8, "dtype": "f32", "shard_windows": 8},
+            # The student's draft is noise: a probe would refuse to start from it.
+            "probe": {"wiring": {"hidden": "raw", "chain": "raw"}},
             "train": {"depth": DEPTH, "lr": 1e-2, "steps": 12, "batch": 4, "eval_every": 4},
             "measure": {"depth": DEPTH},
             "runtime": {"device": "cpu", "threads": 1},
         }
         for name, value in changes.items():
-            raw[name] = raw[name] | value if isinstance(value, dict) else value
+            old = raw.get(name, {})
+            raw[name] = old | value if isinstance(value, dict) else value
         return raw
 
 

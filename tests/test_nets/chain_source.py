@@ -71,13 +71,27 @@ def own_windows(
     for n in range(1, width):
         length_B = torch.full((windows,), n + 1)
         step = next(unroll_exact(draft, ids[:, : n + 1], length_B, hidden[:, : n + 1], 1))
-        hidden[:, n] = step.output_BTH[:, n - 1]
-        p[:, n] = (draft.read_out(hidden[:, n]) @ draft.shared.head_VH.T).softmax(-1)
+        output = step.output_BTH[:, n - 1]
+        hidden[:, n] = trunk_row(draft, output)
+        p[:, n] = (draft.read_out(output) @ draft.shared.head_VH.T).softmax(-1)
         if n + 1 < width:
             ids[:, n + 1] = torch.where(
                 is_strange[:, n + 1], ids[:, n + 1], p[:, n].argmax(-1)
             )
     return ListSource(_padded(ids, hidden, p, lengths))
+
+
+def trunk_row(draft: Draft, output: Tensor) -> Tensor:
+    """A raw row of the trunk that step 1 reads as a later step reads the draft's output.
+
+    Where step 1 reads normed rows this undoes the final norm's gain, and `hnorm` the scale.
+    """
+    carried = draft.chain_rows(output)
+    if draft.wiring.hidden == "raw":
+        return carried
+    gain = draft.shared.final_norm.weight
+    assert isinstance(gain, Tensor)
+    return carried / gain
 
 
 def _padded(ids: Tensor, hidden: Tensor, p: Tensor, lengths: Sequence[int]) -> Batch:

@@ -9,9 +9,9 @@ from torch import Tensor
 from nets.chain import unroll_exact
 from nets.draft import KeyValues, build_draft
 from nets.trunk import build_shared
-from tests.builders import TinyModel, tiny_llama, tiny_qwen3
+from tests.builders import EVERY_FAMILY, TinyModel
+from tests.hf_peer import doubles, plain_of
 from tests.oracles.rounds import all_rounds
-from tests.oracles.trunk import Plain
 
 torch.set_num_threads(1)
 
@@ -22,6 +22,12 @@ class EchoDraft:
     def __init__(self) -> None:
         self.positions: list[list[int]] = []
         self.masks: list[Tensor | None] = []
+
+    def trunk_rows(self, hidden_BTH: Tensor) -> Tensor:
+        return hidden_BTH
+
+    def chain_rows(self, o_BTH: Tensor) -> Tensor:
+        return o_BTH
 
     def fuse(self, token_BT: Tensor, hidden_BTH: Tensor) -> Tensor:
         return 100 * hidden_BTH + token_BT[:, :, None]
@@ -114,7 +120,7 @@ def test_gradient_goes_through_the_chain_only_when_asked(*, through: bool) -> No
         assert hidden_BTH.grad[0, :, 0].tolist() == [10_000, 0, 0]
 
 
-@pytest.mark.parametrize("make", [tiny_llama, tiny_qwen3])
+@pytest.mark.parametrize("make", EVERY_FAMILY)
 def test_every_start_equals_a_decode_round_of_its_own(
     make: Callable[[], TinyModel],
 ) -> None:
@@ -127,8 +133,7 @@ def test_every_start_equals_a_decode_round_of_its_own(
     ids_BT = torch.randint(model.arch.vocab_size, (2, width), generator=generator)
     hidden_BTH = torch.randn(2, width, model.arch.hidden_size, generator=generator)
     length_B = torch.tensor([width, 7])
-    plain = Plain(0, model.arch.head_dim, model.arch.rms_norm_eps, model.arch.rope_theta)
-    tensors = {name: tensor.double().numpy() for name, tensor in model.tensors.items()}
+    tensors, plain = doubles(model), plain_of(model)
     with torch.no_grad():
         steps = list(unroll_exact(draft, ids_BT, length_B, hidden_BTH, depth))
     for b, length in enumerate(length_B.tolist()):

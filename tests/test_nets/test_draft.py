@@ -18,19 +18,28 @@ from nets.draft import (
 from nets.errors import ModelError
 from nets.trunk import build_shared, build_trunk
 from tests.builders import (
-    HEAD_DIM,
+    EVERY_FAMILY,
     HIDDEN,
     VOCAB,
     TinyModel,
     TinySpec,
+    model_of,
+    tiny_ernie,
+    tiny_glm,
     tiny_llama,
+    tiny_qwen2,
     tiny_qwen3,
+    tiny_qwen3_5,
+    tiny_qwen3_5_moe,
+    tiny_qwen3_moe,
+    tiny_qwen3_next,
 )
-from tests.oracles.trunk import Plain, Rows, draft_rows, norm, raw_rows
+from tests.hf_peer import doubles, plain_of
+from tests.oracles.trunk import draft_rows, gain_of, norm, raw_rows
 
 torch.set_num_threads(1)
 
-TINY = [tiny_llama, tiny_qwen3]
+MIXTURES = [tiny_qwen3_moe, tiny_qwen3_5_moe, tiny_qwen3_next, tiny_glm]
 Build = Callable[[TinySpec], TinyModel]
 T = 9
 
@@ -38,11 +47,6 @@ T = 9
 def draft_of(model: TinyModel, dtype: torch.dtype = torch.float32) -> Draft:
     shared = build_shared(*model, device="cpu", dtype=dtype)
     return build_draft(*model, shared)
-
-
-def plain_of(model: TinyModel, layers: int = 2) -> tuple[dict[str, Rows], Plain]:
-    tensors = {name: tensor.double().numpy() for name, tensor in model.tensors.items()}
-    return tensors, Plain(layers, HEAD_DIM, 1e-6, model.arch.rope_theta)
 
 
 def inputs(seed: int = 3) -> tuple[Tensor, Tensor]:
@@ -56,21 +60,63 @@ def positions(start: int = 0, count: int = T) -> Tensor:
     return torch.arange(start, start + count)[None]
 
 
-@pytest.mark.parametrize("tiny", TINY)
+@pytest.mark.parametrize("tiny", EVERY_FAMILY)
 def test_step_1_equals_plain_loops(tiny: Build) -> None:
     model = tiny(TinySpec(draft=(3, 3, 24)))  # widths unlike the trunk's
     draft, (token_BT, hidden_BTH) = draft_of(model), inputs()
-    tensors, plain = plain_of(model)
+    tensors, plain = doubles(model), plain_of(model)
     o_BTH = draft.block(draft.fuse(token_BT, hidden_BTH), positions())
     raw = draft_rows(token_BT[0].tolist(), hidden_BTH[0].double().numpy(), tensors, plain)
     # f32 rounds at 6e-8; one layer of sums over up to 64 terms stays well inside 1e-5.
     np.testing.assert_allclose(o_BTH[0].detach().numpy(), raw, rtol=0, atol=1e-5)
-    normed = np.stack([norm(row, tensors["model.mtp.norm.weight"], 1e-6) for row in raw])
     found = draft.read_out(o_BTH)[0].detach().numpy()
+    if tiny is tiny_ernie:  # its head reads the block's own rows
+        assert "model.mtp.norm.weight" not in tensors
+        np.testing.assert_array_equal(found, o_BTH[0].detach().numpy())
+        return
+    gain = gain_of(tensors, "model.mtp.norm.weight", plain)
+    normed = np.stack([norm(row, gain, 1e-6) for row in raw])
     np.testing.assert_allclose(found, normed, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("tiny", TINY)
+@pytest.mark.parametrize("tiny", MIXTURES)
+def test_the_draft_of_a_mixture_may_be_dense(tiny: Build) -> None:
+    model = tiny(TinySpec(is_draft_dense=True))
+    draft, (token_BT, hidden_BTH) = draft_of(model), inputs()
+    tensors, plain = doubles(model), plain_of(model)
+    o_BTH = draft.block(draft.fuse(token_BT, hidden_BTH), positions())
+    raw = draft_rows(token_BT[0].tolist(), hidden_BTH[0].double().numpy(), tensors, plain)
+    np.testing.assert_allclose(o_BTH[0].detach().numpy(), raw, rtol=0, atol=1e-5)
+    assert draft.tensors().keys() == {n for n in model.shapes if "model.mtp." in n}
+
+
+@pytest.mark.parametrize("tiny", MIXTURES)
+def test_experts_go_out_as_they_came_in(tiny: Build) -> None:
+    model = tiny(TinySpec())
+    tensors = model.tensors
+    own = {n: t for n, t in tensors.items() if n.startswith("model.mtp.")}
+    assert_same(draft_of(model).tensors(), own)
+    layer = "model.mtp.layers.0.mlp.experts."
+    down = [own.pop(f"{layer}{e}.down_proj.weight") for e in range(5)]
+    both = [
+        torch.cat([own.pop(f"{layer}{e}.{p}_proj.weight") for p in ("gate", "up")])
+        for e in range(5)
+    ]
+    own |= {
+        layer + "down_proj": torch.stack(down),
+        layer + "gate_up_proj": torch.stack(both),
+    }
+    trunk = {n: t for n, t in tensors.items() if not n.startswith("model.mtp.")}
+    assert_same(draft_of(model_of(model.arch, trunk | own)).tensors(), own)
+
+
+def assert_same(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        assert torch.equal(found[name], tensor), name
+
+
+@pytest.mark.parametrize("tiny", EVERY_FAMILY)
 def test_rows_fed_one_by_one_through_key_values_equal_plain_loops(tiny: Build) -> None:
     model = tiny(TinySpec())
     draft, (token_BT, hidden_BTH) = draft_of(model), inputs()
@@ -81,7 +127,7 @@ def test_rows_fed_one_by_one_through_key_values_equal_plain_loops(tiny: Build) -
         rows.append(
             draft.block(x_BTH[:, t : t + 1], positions(t, 1), sees_all, cache)[0, 0]
         )
-    tensors, plain = plain_of(model)
+    tensors, plain = doubles(model), plain_of(model)
     expected = draft_rows(
         token_BT[0].tolist(), hidden_BTH[0].double().numpy(), tensors, plain
     )
@@ -109,7 +155,7 @@ def test_the_embedding_half_comes_first() -> None:
     )
 
 
-@pytest.mark.parametrize("tiny", TINY)
+@pytest.mark.parametrize("tiny", EVERY_FAMILY)
 def test_bf16_autocast_keeps_f32_masters_and_gradients(tiny: Build) -> None:
     model = tiny(TinySpec())
     draft, (token_BT, hidden_BTH) = draft_of(model, torch.bfloat16), inputs()
@@ -163,7 +209,7 @@ def test_a_missing_draft_offers_two_ways_out() -> None:
         draft_of(tiny_llama(TinySpec(draft=None)))
 
 
-@pytest.mark.parametrize("tiny", TINY)
+@pytest.mark.parametrize("tiny", EVERY_FAMILY)
 def test_a_fresh_draft_adds_the_two_normed_halves_and_copies_the_last_layer(
     tiny: Build,
 ) -> None:
@@ -178,17 +224,44 @@ def test_a_fresh_draft_adds_the_two_normed_halves_and_copies_the_last_layer(
     )
     found = draft.fuse(token_BT, hidden_BTH)[0, 4].detach().numpy()
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
-    for name, tensor in model.tensors.items():
-        if name.startswith("model.layers.1."):
-            suffix = name.removeprefix("model.layers.1.")
-            assert torch.equal(fresh[f"model.mtp.layers.0.{suffix}"], tensor), name
-    assert torch.equal(fresh["model.mtp.norm.weight"], model.read("model.norm.weight"))
+    last_full = 0 if tiny is tiny_qwen2 else 1  # whose last layer has a window
+    assert_copied(fresh, model, f"model.layers.{last_full}.")
+    if tiny is tiny_ernie:
+        assert "model.mtp.norm.weight" not in fresh
+    else:
+        assert torch.equal(fresh["model.mtp.norm.weight"], model.read("model.norm.weight"))
+
+
+def assert_copied(fresh: dict[str, Tensor], model: TinyModel, layer: str) -> None:
+    copied = {n.removeprefix(layer): t for n, t in model.tensors.items() if layer in n}
+    block = "model.mtp.layers.0."
+    assert_same({n.removeprefix(block): t for n, t in fresh.items() if block in n}, copied)
+
+
+@pytest.mark.parametrize("tiny", [tiny_qwen3_5, tiny_qwen3_5_moe, tiny_qwen3_next])
+def test_a_fresh_draft_of_a_hybrid_copies_its_last_full_attention(tiny: Build) -> None:
+    kinds = ("FullAttention", "FullAttention", "LinearAttention")
+    layers = [(4, 2, 48), (2, 1, 24), (4, 4, 8)]
+    model = tiny(TinySpec(layers=layers, draft=None, arch={"layer_types": kinds}))
+    fresh = fresh_draft_tensors(*model, hidden_rms=1.0)
+    assert_copied(fresh, model, "model.layers.1.")
+    trunk = build_trunk(*model, device="cpu", dtype=torch.float32)
+    rows = raw_rows([3, 1, 4], doubles(model), plain_of(model, layers=1))
+    channels = np.sqrt(np.mean(rows**2, axis=0))
+    found = last_input_rms(trunk, torch.tensor([[3, 1, 4]]))
+    assert found == pytest.approx(float(np.median(channels)), rel=1e-5)
+
+
+def test_a_trunk_of_delta_nets_only_has_no_layer_for_a_draft() -> None:
+    spec = TinySpec(draft=None, arch={"layer_types": ("LinearAttention",) * 2})
+    with pytest.raises(ModelError, match="no attention layer"):
+        fresh_draft_tensors(*tiny_qwen3_5(spec), hidden_rms=1.0)
 
 
 def test_the_last_layers_input_rms_is_the_median_channel_s() -> None:
     model = tiny_llama(TinySpec(layers=[(4, 2, 48), (2, 1, 24), (4, 4, 8)]))
     trunk = build_trunk(*model, device="cpu", dtype=torch.float32)
-    tensors, plain = plain_of(model, layers=2)
+    tensors, plain = doubles(model), plain_of(model, layers=2)
     rows = raw_rows([3, 1, 4, 1, 5], tensors, plain)
     found = last_input_rms(trunk, torch.tensor([[3, 1, 4, 1, 5]]))
     channels = [np.sqrt(np.mean(rows[:, h] ** 2)) for h in range(rows.shape[1])]

@@ -17,6 +17,7 @@ from nets.fold import (
     fold_plan,
     fold_tensors,
 )
+from nets.geometry import trunk_geometry
 from nets.trunk import build_trunk
 from tests.builders import (
     HEAD_DIM,
@@ -24,10 +25,15 @@ from tests.builders import (
     TinyModel,
     TinySpec,
     model_of,
+    tiny_ernie,
+    tiny_glm,
     tiny_llama,
+    tiny_qwen2,
     tiny_qwen3,
+    tiny_qwen3_5,
 )
-from tests.oracles.trunk import Plain, attend, decoder_layer, norm
+from tests.hf_peer import doubles, plain_of
+from tests.oracles.trunk import Plain, attend, decoder_layer, norm, raw_rows
 
 torch.set_num_threads(1)
 
@@ -132,7 +138,7 @@ def folded(model: TinyModel, plan: FoldPlan) -> TinyModel:
     return model_of(arch, {part.name: part.cut(model.read(part.source)) for part in parts})
 
 
-@pytest.mark.parametrize("tiny", [tiny_llama, tiny_qwen3])
+@pytest.mark.parametrize("tiny", [tiny_llama, tiny_qwen2, tiny_qwen3, tiny_ernie])
 def test_a_folded_trunk_is_the_full_one_with_the_rest_zeroed(tiny: Build) -> None:
     heads = {"attention_heads_per_layer": (4, 2, 4), "kv_heads_per_layer": (2, 1, 4)}
     model = tiny(TinySpec(layers=WIDE, arch=heads))
@@ -157,6 +163,41 @@ def test_a_folded_trunk_is_the_full_one_with_the_rest_zeroed(tiny: Build) -> Non
     assert small.arch.attention_heads_per_layer == (4, 4)
     assert small.arch.kv_heads_per_layer == (2, 4)
     assert (small.arch.num_layers, small.arch.intermediate_size) == (2, 64)
+
+
+def test_a_hybrid_s_layers_and_neurons_can_go() -> None:
+    model = tiny_qwen3_5(TinySpec(layers=[(4, 2, 96), (4, 2, 64), (4, 4, 100)]))
+    plan = fold_plan(ffn_importance_by_weights(*model), drop=[1], keep=[0.34, 0.65])
+    small = folded(model, plan)
+    assert small.arch.layer_types == ("LinearAttention", "FullAttention")
+    tensors, plain = doubles(small), plain_of(small)
+    expected = raw_rows(some_ids()[0].tolist(), tensors, plain)
+    found = build_trunk(*small, device="cpu", dtype=torch.float32).hidden(some_ids())[0]
+    np.testing.assert_allclose(found.numpy(), expected, rtol=0, atol=1e-5)
+    for i, kept in zip((0, 2), plan.neurons, strict=True):
+        up = model.read(f"model.layers.{i}.mlp.up_proj.weight")
+        assert torch.equal(
+            small.read(f"model.layers.{i // 2}.mlp.up_proj.weight"), up[kept]
+        )
+
+
+@pytest.mark.parametrize("listed", [[2], [False, False, True]])
+def test_a_layer_without_rotary_keeps_being_one(listed: list[object]) -> None:
+    model = tiny_llama(TinySpec(layers=WIDE, arch={"no_rope_layers": listed}))
+    plan = fold_plan(ffn_importance_by_weights(*model), drop=[0, 1], keep=[1.0])
+    small = folded(model, plan)
+    layers = trunk_geometry(small.arch, small.shapes).layers
+    assert [layer.is_rotated for layer in layers] == [False]
+
+
+def test_a_mixture_is_not_folded() -> None:
+    model = tiny_glm()  # whose first layer is dense
+    named = r"model\.layers\.1\.mlp is a mixture of 5 experts"
+    with pytest.raises(ModelError, match=named):
+        ffn_importance_by_weights(*model)
+    trunk = build_trunk(*model, device="cpu", dtype=torch.float32)
+    with pytest.raises(ModelError, match=named):
+        ffn_importance(trunk, [some_ids()])
 
 
 def test_layers_move_up_and_everything_else_stays_whole() -> None:

@@ -9,7 +9,7 @@ from safetensors.torch import load as load_safetensors
 from safetensors.torch import save as save_safetensors
 from torch import Tensor
 
-from conf.schema import TrainSettings
+from conf.schema import RAW, TrainSettings
 from nets.chain import unroll_exact
 from nets.draft import Draft
 from nets.errors import TrainingError
@@ -27,6 +27,7 @@ torch.set_num_threads(1)
 TRAIN, WIDTH = tuple(range(8)), 20
 WINDOWS = FitWindows(TRAIN, Windows((8, 9, 10, 11), (0, 0, 1, 1)))
 SETTINGS = TrainSettings(
+    wiring=RAW,
     depth=3,
     trainable="block",
     lr=1e-3,

@@ -1,11 +1,22 @@
 """Every setting of a heal, frozen and checked: one model a stage, joined in `RunConfig`."""
 
+from collections.abc import Mapping
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    SerializerFunctionWrapHandler,
+    Tag,
+    model_serializer,
+    model_validator,
+)
 
 Depth = Annotated[int, Field(ge=1, le=16)]
 Choice: TypeAlias = Literal["auto"] | bool
+Placement: TypeAlias = Literal["auto", "resident", "stream"]
 
 
 class Settings(BaseModel):
@@ -22,11 +33,75 @@ class DataSpec(Settings):
     name: str | None = None
 
 
+class WriteConfig(Settings):
+    """Text the trunk writes itself, `tokens` ids in all, prompts included.
+
+    A record is a prompt (the first `prompt_tokens` ids of a record of `prompts`, null: the
+    whole record) and at most `length` tokens behind it. `temperature` 0 is greedy.
+    """
+
+    prompts: DataSpec | str
+    prompt_tokens: Annotated[int, Field(ge=1)] | None = 32
+    tokens: Annotated[int, Field(gt=0)] = 393_216
+    length: Annotated[int, Field(ge=1)] = 512
+    temperature: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    seed: Annotated[int, Field(ge=0)] = 0
+    batch: Annotated[int, Field(ge=1)] = 16
+
+
+class WriteSpec(Settings):
+    """One data set that the trunk writes, and its name."""
+
+    write: WriteConfig
+    name: str | None = None
+
+
+def _kind_of_set(given: object) -> Literal["DataSpec", "WriteSpec", "str"]:
+    """Which of the three a data set is written as, so that one of them explains a fault."""
+    if isinstance(given, str):
+        return "str"
+    is_written = isinstance(given, WriteSpec)
+    if is_written or (isinstance(given, Mapping) and "write" in given):
+        return "WriteSpec"
+    return "DataSpec"
+
+
+SetSpec: TypeAlias = Annotated[
+    Annotated[DataSpec, Tag("DataSpec")]
+    | Annotated[WriteSpec, Tag("WriteSpec")]
+    | Annotated[str, Tag("str")],
+    Discriminator(_kind_of_set),
+]
+
+
+class Wiring(Settings):
+    """Which rows a draft was made to read: before their norm (`raw`) or after it.
+
+    `hidden`: the trunk's rows, at step 1; `chain`: the draft's own, from step 2 on.
+    """
+
+    hidden: Literal["raw", "normed"]
+    chain: Literal["raw", "normed"]
+
+    @property
+    def text(self) -> str:
+        """`raw/normed`: hidden, then chain."""
+        return f"{self.hidden}/{self.chain}"
+
+
+RAW = Wiring(hidden="raw", chain="raw")
+NORMED = Wiring(hidden="normed", chain="normed")
+
+
 class PackConfig(Settings):
-    """Windows of `window` tokens; `split`: what is held out by tens (healing.md §4)."""
+    """Windows of `window` tokens; `split`: what is held out by tens (healing.md §4).
+
+    `isolate` keeps the records in one window apart, in trunk and draft alike.
+    """
 
     window: Annotated[int, Field(ge=32)] = 2048
     split: Literal["records", "windows"] = "records"
+    isolate: bool = False
 
 
 class TrunkConfig(Settings):
@@ -39,6 +114,13 @@ class TrunkConfig(Settings):
     dtype: Literal["auto", "bf16", "f32"] = "auto"
     compile: Choice = "auto"
     shard_windows: Annotated[int, Field(ge=1)] = 16
+
+
+class ProbeConfig(Settings):
+    """How the wiring of a shipped draft is found: measured on a few windows, or given."""
+
+    windows: Annotated[int, Field(ge=2)] = 4
+    wiring: Literal["auto"] | Wiring = "auto"
 
 
 class TrainConfig(Settings):
@@ -70,6 +152,12 @@ class MeasureConfig(Settings):
     depth: Depth = 3
 
 
+class TapsConfig(Settings):
+    """Trunk layers, counted from 0, whose output rows on held-out windows are kept."""
+
+    layers: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)]
+
+
 class OutputSpec(Settings):
     """One file to write: `keep`, a dtype's name or `profile:NAME`, and where to copy it."""
 
@@ -78,11 +166,15 @@ class OutputSpec(Settings):
 
 
 class RuntimeConfig(Settings):
-    """Where and how a run computes; in no key: it may change rounding, never meaning."""
+    """Where and how a run computes; in no key: it may change rounding, never meaning.
+
+    `placement`: the trunk is held whole, or read layer by layer; auto: by the memory free.
+    """
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
     threads: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
     head_budget_mib: Annotated[int, Field(ge=1)] = 256
+    placement: Placement = "auto"
     store: str | None = None
 
 
@@ -92,12 +184,14 @@ class RunConfig(Settings):
     student: str
     init: str | None = None
     start_from_last_layer: bool = False
-    data: Annotated[tuple[DataSpec | str, ...], Field(min_length=1)]
+    data: Annotated[tuple[SetSpec, ...], Field(min_length=1)]
     pack: PackConfig = PackConfig()
     trunk: TrunkConfig = TrunkConfig()
+    probe: ProbeConfig = ProbeConfig()
     train: TrainConfig = TrainConfig()
     measure: MeasureConfig = MeasureConfig()
     outputs: tuple[OutputSpec, ...] = ()
+    taps: TapsConfig | None = None
     runtime: RuntimeConfig = RuntimeConfig()
 
     @model_validator(mode="after")
@@ -114,7 +208,23 @@ class RunConfig(Settings):
         return self
 
 
-class TrainSettings(Settings):
+class Wired(Settings):
+    """Settings of a stage that runs a draft: how that is wired.
+
+    Raw rows go unsaid: what was made before there was a choice keeps its key.
+    """
+
+    wiring: Wiring
+
+    @model_serializer(mode="wrap")
+    def _raw_is_unsaid(self, dump: SerializerFunctionWrapHandler) -> dict[str, object]:
+        said: dict[str, object] = dump(self)
+        if self.wiring == RAW:
+            del said["wiring"]
+        return said
+
+
+class TrainSettings(Wired):
     """What `train_draft` is keyed by and what `nets.training.fit` reads: no `auto` left."""
 
     depth: Depth

@@ -13,7 +13,7 @@ from store.keys import checked_name
 if TYPE_CHECKING:  # zarr takes a quarter of a second to import; a cached run never needs it
     import zarr
 
-Dtype = Literal["u1", "u2", "u4", "f4", "bool"]
+Dtype = Literal["u1", "u2", "u4", "f2", "f4", "bool"]
 Kind = Literal["raw", "packed"]
 Selection = int | slice | tuple[int | slice, ...]
 Values = npt.NDArray[Any]  # the dtype is the array's own, known when it is opened
@@ -23,6 +23,7 @@ FILL: dict[Dtype, int | float | bool] = {
     "u1": 0xFF,
     "u2": 0x7FC0,
     "u4": 0xFFFFFFFF,
+    "f2": float("nan"),
     "f4": float("nan"),
     "bool": False,
 }

@@ -80,6 +80,10 @@ class Store:
         """`damage`, after reading every byte the first time in this process."""
         return self._damage(artifact, self._deep_once)
 
+    def note_written(self, artifact: Artifact) -> None:
+        """Count an artifact as read in this process: sealing it just read every byte."""
+        self._read_whole.add((artifact.name, artifact.manifest.content))
+
     def clear_damage(self, stage: str, key: str) -> Problems:
         """Set the artifact aside if its own files are damaged; what was wrong.
 

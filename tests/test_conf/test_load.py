@@ -6,7 +6,7 @@ from pydantic import BaseModel
 from conf.demo import DemoConfig
 from conf.errors import ConfigError
 from conf.load import find_config, load_config
-from conf.schema import DataSpec, RunConfig
+from conf.schema import DataSpec, RunConfig, TapsConfig, WriteConfig, WriteSpec
 
 MINIMAL = "student: model.cmf\ndata: [text.jsonl@5000]\n"
 
@@ -89,6 +89,16 @@ def test_specs_may_be_text_or_mappings(tmp_path: Path) -> None:
     assert config.data == ("a@5", DataSpec(path="b", name="c"))
 
 
+def test_a_set_may_be_text_the_trunk_writes(tmp_path: Path) -> None:
+    text = "student: m.cmf\ndata: [{write: {prompts: a@5, tokens: 100}, name: own}]\n"
+    (spec,) = load_config(RunConfig, written(tmp_path, text)).data
+    assert isinstance(spec, WriteSpec)
+    assert (spec.name, spec.write.prompts, spec.write.tokens) == ("own", "a@5", 100)
+    said = message(tmp_path, "student: m.cmf\ndata: [{write: {promts: a}}]\n")
+    assert "write.promts is no setting; did you mean prompts?" in said
+    assert "DataSpec" not in said
+
+
 def fields_of(model: type[BaseModel], prefix: str = "") -> set[str]:
     found = set()
     for name, field in model.model_fields.items():
@@ -102,16 +112,21 @@ def fields_of(model: type[BaseModel], prefix: str = "") -> set[str]:
 
 def test_every_setting_is_listed_here() -> None:
     """A new setting is added here by whoever says which decision it lets a user take."""
-    runtime = {"device", "threads", "head_budget_mib", "store"}
+    runtime = {"device", "threads", "head_budget_mib", "placement", "store"}
     train = {
         *("depth", "trainable", "lr", "epochs", "steps", "batch", "eval_every"),
         *("eval_windows", "patience", "select_by", "on_path", "anchors", "seed"),
     }
     assert fields_of(RunConfig) == {
-        *("student", "init", "start_from_last_layer", "data", "outputs"),
-        *("pack.window", "pack.split", "trunk.topk", "trunk.dtype", "trunk.compile"),
+        *("student", "init", "start_from_last_layer", "data", "outputs", "taps"),
+        *("pack.window", "pack.split", "pack.isolate"),
+        *("trunk.topk", "trunk.dtype", "trunk.compile"),
         "trunk.shard_windows",
         *(f"train.{name}" for name in train),
         *(f"runtime.{name}" for name in runtime),
-        "measure.depth",
+        *("probe.windows", "probe.wiring", "measure.depth"),
+    }
+    assert fields_of(TapsConfig) == {"layers"}
+    assert fields_of(WriteConfig) == {
+        *("prompts", "prompt_tokens", "tokens", "length", "temperature", "seed", "batch"),
     }

@@ -13,8 +13,8 @@ from conf.demo import TrunkRecipe
 from conf.schema import Settings
 from store.artifact import Artifact
 from tasks.model_file import MODEL_NAME, TOKENIZER_NAME
-from tasks.pack import take_texts
 from tasks.packed import read_windows
+from tasks.set_records import take_texts
 from tasks.sources import DataSet
 from tasks.stage import Runtime, stage
 

@@ -9,15 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from cmfio.reader import open_container
-from conf.schema import Settings
+from conf.schema import Settings, Wiring
 from nets.errors import TrainingError
 from store.artifact import Artifact
-from tasks.model_file import DRAFT_PREFIX, ModelPart, torch_dtype, weights_of
+from tasks.model_file import DRAFT_PREFIX, ModelPart, open_part, torch_dtype, weights_of
 from tasks.packed import read_windows
+from tasks.placed_trunk import placed_trunk
 from tasks.stage import Runtime, stage
 from tasks.tensor_file import write_tensors
-from tasks.trunk_pass import load_trunk
 
 if TYPE_CHECKING:
     import torch
@@ -46,7 +45,7 @@ def read_draft_tensors(source: DraftSource) -> dict[str, "torch.Tensor"]:
         from safetensors.torch import load_file
 
         return load_file(source.path / DRAFT_NAME)
-    with open_container(source.path) as container:
+    with open_part(source) as container:
         read = weights_of(container).read
         return {n: read(n) for n in container.entries if n.startswith(DRAFT_PREFIX)}
 
@@ -55,7 +54,7 @@ def draft_bytes(source: DraftSource) -> int:
     """What a draft's tensors take as f32."""
     if isinstance(source, Artifact):
         return (source.path / DRAFT_NAME).stat().st_size
-    with open_container(source.path) as container:
+    with open_part(source) as container:
         return 4 * sum(
             math.prod(entry.shape)
             for name, entry in container.entries.items()
@@ -79,6 +78,7 @@ def load_draft(
     trunk: ModelPart,
     source: DraftSource,
     init: DraftSource | None,
+    wiring: Wiring,
     dtype: Literal["bf16", "f32"],
     runtime: Runtime,
 ) -> DraftSetting:
@@ -96,7 +96,7 @@ def load_draft(
             for n, t in read_draft_tensors(init).items()
             if not n.startswith(BEFORE_BLOCK)
         }
-    with open_container(trunk.path) as container:
+    with open_part(trunk) as container:
         weights = weights_of(container)
         arch = container.header.arch
         shared = build_shared(
@@ -106,7 +106,7 @@ def load_draft(
             device=runtime.device,
             dtype=torch_dtype(dtype),
         )
-    return DraftSetting(draft_from(tensors, shared), shared)
+    return DraftSetting(draft_from(tensors, shared, wiring), shared)
 
 
 class StartSettings(Settings):
@@ -130,12 +130,12 @@ def start_draft(
 
     from nets.draft import fresh_draft_tensors, last_input_rms
 
-    model = load_trunk(trunk, settings.dtype, runtime)
     packed = read_windows(windows)
     chosen = packed.training[: settings.windows]
-    ids = torch.from_numpy(packed.ids[chosen].astype("int64")).to(runtime.device)
-    rms = last_input_rms(model, ids)
-    with open_container(trunk.path) as container:
+    ids = torch.from_numpy(packed.ids[chosen].astype("int64"))
+    with placed_trunk(trunk, settings.dtype, ids.numel(), runtime) as placed:
+        rms = last_input_rms(placed.trunk, ids)
+    with open_part(trunk) as container:
         weights = weights_of(container)
         tensors = fresh_draft_tensors(
             container.header.arch, weights.shapes, weights.read, rms

@@ -14,8 +14,8 @@ from conf.schema import Settings
 from store.artifact import Artifact
 from tasks.model_file import MODEL_NAME, ModelPart, weights_of
 from tasks.packed import read_windows
+from tasks.placed_trunk import load_trunk
 from tasks.stage import Runtime, stage
-from tasks.trunk_pass import load_trunk
 
 if TYPE_CHECKING:
     import torch

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from conf.schema import Settings
+from conf.schema import Wired
 from nets.hold import Held, HoldArrays, HoldMeasure, measure_holds
 from store.arrays import Dtype, create_array, open_array
 from store.artifact import Artifact
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from nets.evaluate import Evaluation
 
 
-class MeasureSettings(Settings):
-    """Chain depth, compute type, and the seed of the bootstrap."""
+class MeasureSettings(Wired):
+    """Wiring, chain depth, compute type, and the seed of the bootstrap."""
 
     depth: int
     dtype: Literal["bf16", "f32"]
@@ -57,7 +57,7 @@ def measure_draft(  # noqa: PLR0913 — a stage's inputs, each with a digest of 
     from nets.evaluate import evaluate
     from tasks.row_source import RowSource, chosen_windows, measure_compute
 
-    setting = load_draft(trunk, draft, None, settings.dtype, runtime)
+    setting = load_draft(trunk, draft, None, settings.wiring, settings.dtype, runtime)
     packed = read_windows(windows)
     compute = measure_compute(packed, settings.dtype, runtime)
     total = len(packed.held_out)

@@ -1,15 +1,21 @@
 """A model file as stages see it: a path, and its parts' digests, which alone enter keys."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from pydantic import JsonValue
 
 from cmfio.header import TensorEntry
+from cmfio.hf_checkpoint import Checkpoint
+from cmfio.hf_folder import side_files
+from cmfio.hf_identity import checkpoint_digests, file_digests
 from cmfio.identity import ModelDigests, model_digests
-from cmfio.reader import Container, open_container
+from cmfio.models import AnyModel, open_weights
+from cmfio.reader import Container
 from store.artifact import Artifact
-from tasks.errors import InputError
 from tasks.planning import is_pending
 from tasks.progress import Bar
 from tasks.stage import Runtime
@@ -20,57 +26,107 @@ if TYPE_CHECKING:  # torch costs a second, a cached run never needs it
 MODEL_NAME = "model.cmf"
 TOKENIZER_NAME = "tokenizer.json"
 DRAFT_PREFIX = "model.mtp."
+TENSORS = "tensors"  # a remembered fact of a weight file: its tensors' sha256
+
+Layout: TypeAlias = Literal["cmf", "hf"]
 
 
 @dataclass(frozen=True)
 class ModelPart:
-    """What a stage reads of a model file: its digest is the key's, its path is not."""
+    """What a stage reads of a model file: its digest is the key's, its path is not.
+
+    For a checkpoint `path` is its folder, and files in `patch` stand in for those in it.
+    """
 
     path: Path
     content_digest: str
+    patch: Path | None = None
+
+
+@dataclass(frozen=True)
+class DraftFacts:
+    """What a model's draft is like: the names it has in its file, and what it lacks.
+
+    `healed` is the MTP layer that is the draft, `kept` further ones, left as they are.
+    Without `has_norm` the head reads the block's raw output.
+    """
+
+    family: str
+    healed: str
+    kept: tuple[str, ...] = ()
+    has_norm: bool = True
 
 
 @dataclass(frozen=True)
 class ModelFile:
-    """A `.cmf` model: `trunk` is what its forward reads, `draft` `model.mtp.*`."""
+    """A model: a `.cmf`, or a Hugging Face folder (`layout`).
+
+    `trunk` is what its forward reads, `draft` `model.mtp.*`, under whatever names.
+    """
 
     path: Path
     digests: ModelDigests
-    has_draft: bool
+    layout: Layout = "cmf"
+    head: DraftFacts | None = None
+    patch: Path | None = None
+
+    @property
+    def has_draft(self) -> bool:
+        """Whether it carries an MTP draft."""
+        return self.head is not None
 
     @property
     def whole(self) -> ModelPart:
         """The file with everything in it."""
-        return ModelPart(self.path, self.digests.content)
+        return ModelPart(self.path, self.digests.content, self.patch)
 
     @property
     def trunk(self) -> ModelPart:
         """The trunk's identity (healing.md §5): retraining the draft keeps it."""
-        return ModelPart(self.path, self.digests.trunk)
+        return ModelPart(self.path, self.digests.trunk, self.patch)
 
     @property
     def draft(self) -> ModelPart:
         """The draft's own tensors."""
-        return ModelPart(self.path, self.digests.draft)
+        return ModelPart(self.path, self.digests.draft, self.patch)
 
     @property
     def vocab(self) -> ModelPart | None:
         """The tokenizer inside the file, if there is one."""
         digest = self.digests.vocab
-        return ModelPart(self.path, digest) if digest else None
+        return ModelPart(self.path, digest, self.patch) if digest else None
 
 
-def open_model(path: str | Path, runtime: Runtime) -> ModelFile:
-    """The model at `path`, every tensor's hash checked once and its digests remembered."""
+def open_model(path: str | Path, runtime: Runtime, patch: Path | None = None) -> ModelFile:
+    """The model at `path`, a `.cmf` or a checkpoint's folder; digests are remembered.
+
+    Every tensor is read once. Files in `patch` stand in for a checkpoint's.
+    """
     given = Path(path)
-    if given.is_dir():
-        raise InputError(
-            f"{given}: is a folder; give a .cmf file (its first shard if it has several)"
-        )
-    with open_container(given) as container:
-        digests = _digests(container, runtime)
-        has_draft = any(name.startswith(DRAFT_PREFIX) for name in container.entries)
-    return ModelFile(given, digests, has_draft)
+    with open_weights(given, patch) as model:
+        if isinstance(model, Checkpoint):
+            digests = _checkpoint_digests(model, patch, runtime)
+            return ModelFile(given, digests, "hf", _facts(model), patch)
+        return ModelFile(given, _digests(model, runtime), "cmf", _facts(model))
+
+
+def open_part(part: ModelPart) -> AnyModel:
+    """The file behind a part of a model; use it in a `with`."""
+    return open_weights(part.path, part.patch)
+
+
+def _facts(model: AnyModel) -> DraftFacts | None:
+    """The draft's names; None without one."""
+    if not any(name.startswith(DRAFT_PREFIX) for name in model.entries):
+        return None
+    has_norm = f"{DRAFT_PREFIX}norm.weight" in model.entries
+    if isinstance(model, Checkpoint) and model.head is not None:
+        head = model.head
+        return DraftFacts(head.row.title, head.healed, head.kept, has_norm)
+    layer = re.compile(re.escape(DRAFT_PREFIX) + r"layers\.\d+")
+    found = {m[0] for name in model.entries if (m := layer.match(name))}
+    first = f"{DRAFT_PREFIX}layers.0"
+    return DraftFacts("canonical", first, tuple(sorted(found - {first})), has_norm)
 
 
 def _digests(container: Container, runtime: Runtime) -> ModelDigests:
@@ -85,6 +141,43 @@ def _digests(container: Container, runtime: Runtime) -> ModelDigests:
         digests = model_digests(container, steps_of(bar))
     memo.remember(container.path, "model", digests.to_json())
     return digests
+
+
+def _checkpoint_digests(
+    checkpoint: Checkpoint, patch: Path | None, runtime: Runtime
+) -> ModelDigests:
+    memo = runtime.store.digests
+    stored = checkpoint_tensors(checkpoint, runtime)
+    folders = [checkpoint.path] if patch is None else [checkpoint.path, patch]
+    side = {
+        path.name: memo.sha256(path)
+        for folder in folders
+        for path in side_files(folder, checkpoint.weight_files)
+    }
+    return checkpoint_digests(checkpoint, stored, side)
+
+
+def checkpoint_tensors(checkpoint: Checkpoint, runtime: Runtime) -> dict[str, str]:
+    """sha256 of every tensor by its file's name for it; files that changed are read."""
+    memo = runtime.store.digests
+    found: dict[str, str] = {}
+    missing = []
+    for path in checkpoint.weight_files:
+        known = memo.recall(path, TENSORS)
+        if isinstance(known, dict) and checkpoint.names_in(path) <= known.keys():
+            found |= {name: str(sha) for name, sha in known.items()}
+        else:
+            missing.append(path)
+    if not missing:
+        return found
+    total = sum(checkpoint.bytes_in(path) for path in missing)
+    title = f"checking {checkpoint.path.name}"
+    with runtime.progress.task(title, total=total, unit="bytes") as bar:
+        for path in missing:
+            own = file_digests(checkpoint, path, bar.advance)
+            memo.remember(path, TENSORS, dict[str, JsonValue](own))
+            found |= own
+    return found
 
 
 def steps_of(bar: Bar) -> Callable[[int, int], None]:
@@ -116,28 +209,29 @@ def _model_to_come(artifact: Artifact) -> ModelFile:
         draft=f"{marker}:draft",
         content=marker,
     )
-    return ModelFile(artifact.path / MODEL_NAME, digests, has_draft=True)
+    head = DraftFacts("canonical", f"{DRAFT_PREFIX}layers.0")
+    return ModelFile(artifact.path / MODEL_NAME, digests, head=head)
 
 
 def vocab_bytes(source: ModelPart | Artifact) -> bytes:
     """The `tokenizer.json` of a model file or of a tokenizer made by a stage."""
     if isinstance(source, Artifact):
         return (source.path / TOKENIZER_NAME).read_bytes()
-    with open_container(source.path) as container:
-        assert container.vocab is not None, "its digest was taken"
-        return bytes(container.vocab)
+    with open_part(source) as model:
+        assert model.vocab is not None, "its digest was taken"
+        return bytes(model.vocab)
 
 
 @dataclass(frozen=True)
 class Weights:
-    """A container's tensors as `nets` wants them: shapes first, values when read."""
+    """A model's tensors as `nets` wants them: shapes first, values when read."""
 
     shapes: Mapping[str, tuple[int, ...]]
     read: "Callable[[str], torch.Tensor]"
 
 
-def weights_of(container: Container) -> Weights:
-    """The tensors of an open container; `read` decodes one to f32."""
+def weights_of(container: AnyModel) -> Weights:
+    """The tensors of an open model; `read` decodes one to f32."""
     import torch
 
     entries: Mapping[str, TensorEntry] = container.entries

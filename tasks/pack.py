@@ -1,37 +1,26 @@
 """pack_windows: data sets → windows of token ids, held-out ones marked (healing.md §4)."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import pyarrow as pa
 
-from cmfio.tokenizer import load_tokenizer
 from conf.schema import Settings
 from store.artifact import Artifact
 from store.inputs import digests_in
 from store.manifest import Manifest
 from store.tables import write_table
 from tasks.errors import InputError
-from tasks.model_file import ModelPart, vocab_bytes
+from tasks.model_file import ModelPart
 from tasks.packed import TABLE
-from tasks.sources import DataSet, gather, kind_of, weigh
+from tasks.set_records import read_records
+from tasks.sources import DataSet, kind_of
 from tasks.stage import Runtime, stage
-from tasks.windows import (
-    HELD_OUT_EVERY,
-    Cut,
-    Window,
-    cut_text,
-    cut_windows,
-    shuffled,
-    take_records,
-)
+from tasks.windows import HELD_OUT_EVERY, Cut, Window, cut_windows, shuffled, take_records
+from tasks.written import read_written
 
-if TYPE_CHECKING:
-    from tokenizers import Encoding, Tokenizer
-
-BYTES_A_TOKEN = 32  # no tokenizer we know packs more text into a token on average
 RECORD_WINDOWS = 4  # a text file is cut into records of at most this many windows
 
 
@@ -49,7 +38,7 @@ def _expected(
     settings: PackSettings,
     past: Manifest | None,
     *,
-    sets: Sequence[DataSet],
+    sets: Sequence[DataSet | Artifact],
     tokenizer: ModelPart | Artifact | None,
 ) -> Mapping[str, object]:
     """As many tokens as the same sets gave before; else the most that their caps allow."""
@@ -67,15 +56,22 @@ def pack_windows(
     settings: PackSettings,
     runtime: Runtime,
     *,
-    sets: Sequence[DataSet],
+    sets: Sequence[DataSet | Artifact],
     tokenizer: ModelPart | Artifact | None,
 ) -> Mapping[str, object]:
-    """Windows of all sets as an Arrow table; numbers: windows, held out, tokens per set."""
+    """Windows of all sets as an Arrow table; numbers: windows, held out, tokens per set.
+
+    An artifact among the sets is text that `write_text` wrote.
+    """
     records = []
     with runtime.progress.task("packing", unit="tokens") as bar:
-        for data, tokens in zip(sets, settings.tokens, strict=True):
-            kept = _records(data, tokens, settings, tokenizer)
-            _refuse_few(data.name, kept, settings)
+        for data, name, tokens in zip(sets, settings.names, settings.tokens, strict=True):
+            if isinstance(data, Artifact):
+                kept = _written_records(data, tokens, runtime)
+            else:
+                limit = RECORD_WINDOWS * settings.window
+                kept = read_records(data, tokens, limit, tokenizer)
+            _refuse_few(name, kept, settings)
             records.append(kept)
             bar.advance(sum(len(record) for record in kept))
     windows = cut_windows(records, Cut(settings.window, settings.depth, settings.split))
@@ -88,80 +84,11 @@ def pack_windows(
     return _numbers(windows, settings.names)
 
 
-def _records(
-    data: DataSet,
-    tokens: int,
-    settings: PackSettings,
-    tokenizer: ModelPart | Artifact | None,
+def _written_records(
+    written: Artifact, tokens: int, runtime: Runtime
 ) -> list[tuple[int, ...]]:
-    """The set's records, shuffled and capped (healing.md §4, steps 1 to 3).
-
-    Whole text files are shuffled first, then cut into records, then those are shuffled: so
-    only the files that fill the cap are ever tokenised.
-    """
-    if kind_of(data) == "ids":
-        return take_records(_documents(data, tokens, _as_ids), tokens)
-    if tokenizer is None:
-        raise InputError(
-            f"data set {data.name}: holds text and the model carries no tokenizer; give "
-            "data with a column `ids`, or put the model's tokenizer.json into its file"
-        )
-    encoder = load_tokenizer(vocab_bytes(tokenizer), "the model")
-    if data.kind == "table":
-        return take_records(
-            _documents(data, tokens, lambda t: [_encode(encoder, t).ids]), tokens
-        )
-    limit = RECORD_WINDOWS * settings.window
-
-    def pieces(text: str | list[int]) -> list[list[int]]:
-        encoding = _encode(encoder, text)
-        ends = [end for _, end in encoding.offsets]
-        return list(cut_text(encoding.ids, str(text), ends, limit))
-
-    records = list(_documents(data, tokens, pieces))
+    records = read_written(written, runtime)
     return take_records([records[place] for place in shuffled(len(records))], tokens)
-
-
-def _as_ids(document: str | list[int]) -> list[list[int]]:
-    assert isinstance(document, list)
-    return [document]
-
-
-def _encode(encoder: "Tokenizer", text: str | list[int]) -> "Encoding":
-    assert isinstance(text, str)
-    return encoder.encode(text, add_special_tokens=False)
-
-
-def _documents(
-    data: DataSet, tokens: int, records_of: Callable[[str | list[int]], list[list[int]]]
-) -> Iterator[list[int]]:
-    """Records of the documents in shuffled order, until they hold `tokens` ids."""
-    sizes = weigh(data)
-    if not any(sizes):
-        raise InputError(
-            f"data set {data.name}: has no records with anything in them; check its path, "
-            "its columns, and that a column `split` says `train` somewhere"
-        )
-    waiting, left = shuffled(len(sizes)), tokens
-    while waiting and left > 0:
-        chosen = _prefix(waiting, sizes, left)
-        waiting = waiting[len(chosen) :]
-        for document in gather(data, chosen, left * BYTES_A_TOKEN):
-            for record in records_of(document):
-                yield record
-                left -= len(record)
-            if left <= 0:
-                return
-
-
-def _prefix(waiting: Sequence[int], sizes: Sequence[int], enough: int) -> list[int]:
-    """The first places whose sizes reach `enough` (tokens are never more)."""
-    total = 0
-    for count, place in enumerate(waiting, start=1):
-        total += sizes[place]
-        if total >= enough:
-            return list(waiting[:count])
-    return list(waiting)
 
 
 def _refuse_few(
@@ -209,16 +136,9 @@ def _numbers(windows: Sequence[Window], names: Sequence[str]) -> dict[str, objec
     }
 
 
-def needs_tokenizer(sets: Sequence[DataSet]) -> bool:
+def needs_tokenizer(sets: Sequence[DataSet | Artifact]) -> bool:
     """Whether any set holds text."""
-    return any(kind_of(data) == "text" for data in sets)
-
-
-def take_texts(data: DataSet, most_bytes: int) -> list[str]:
-    """Texts of a set in its shuffled order until they hold `most_bytes`."""
-    sizes = weigh(data)
-    chosen = _prefix(shuffled(len(sizes)), sizes, most_bytes)
-    return [str(text) for text in gather(data, chosen, most_bytes)]
+    return any(isinstance(data, DataSet) and kind_of(data) == "text" for data in sets)
 
 
 def refuse_too_few(windows: Artifact, batch: int) -> None:

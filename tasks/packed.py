@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from store.artifact import Artifact
 from store.tables import read_table
@@ -13,12 +14,17 @@ TABLE = "windows.arrow"
 
 @dataclass(frozen=True)
 class Windows:
-    """Packed windows: `ids` [W, T], padded on the right; lengths, sets, held out."""
+    """Packed windows: `ids` [W, T], padded on the right; lengths, sets, held out.
+
+    `record` [W, T] numbers the records of a window from 0, row by row; padding is part of
+    the last.
+    """
 
     ids: "npt.NDArray[np.uint32]"
     length: "npt.NDArray[np.int64]"
     set_index: "npt.NDArray[np.int64]"
     is_held_out: "npt.NDArray[np.bool_]"
+    record: "npt.NDArray[np.int64]"
     names: tuple[str, ...]
 
     @property
@@ -45,5 +51,16 @@ def read_windows(artifact: Artifact) -> Windows:
         length,
         table.column("set").to_numpy().astype(np.int64),
         table.column("held_out").to_numpy(zero_copy_only=False).astype(np.bool_),
+        _record_rows(table, ids.shape),
         tuple(artifact.manifest.settings["names"]),
     )
+
+
+def _record_rows(table: pa.Table, shape: tuple[int, ...]) -> "npt.NDArray[np.int64]":
+    """Each row's record; a record that began in the window before is number 0 too."""
+    starts = table.column("record_starts").combine_chunks()
+    window = np.repeat(np.arange(len(starts)), np.diff(starts.offsets.to_numpy()))
+    begins = np.zeros(shape, np.int64)
+    begins[window, starts.values.to_numpy()] = 1
+    begins[:, 0] = 0
+    return begins.cumsum(1)

@@ -80,8 +80,14 @@ class Planner:
 
     store: Store
     stages: list[PlannedStage] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     _answers: dict[str, Artifact] = field(default_factory=dict)
     _past: dict[str, list[Manifest]] | None = None
+
+    def note(self, text: str) -> None:
+        """Keeps a line on how something would run, once."""
+        if text not in self.notes:
+            self.notes.append(text)
 
     def answer(self, asked: Asked) -> Artifact:
         """The artifact found, or a pending one with the numbers its stage expects."""

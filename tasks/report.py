@@ -15,11 +15,13 @@ from nets.hold import HoldCounts, count_walk, drafts_held, paired_gain_se
 from store.artifact import Artifact
 from store.tables import read_table
 from tasks.measure import read_holds
+from tasks.model_file import ModelFile
 from tasks.stage import Runtime, stage
 from ui.contents import (
     CodecRow,
     Difference,
     Measure,
+    Probe,
     Report,
     StageRow,
     Training,
@@ -32,11 +34,12 @@ PAGE, DATA = "report.html", "report.json"
 
 @dataclass(frozen=True)
 class Written:
-    """One output: the codec, the rewritten model, its own measure."""
+    """One output: the codec as it is shown, what was rewritten, its measure, the model."""
 
     codec: str
     file: Artifact
     measure: Artifact
+    model: ModelFile
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,7 @@ class HealStory:
     command: str
     windows: Artifact
     rows: Artifact
+    probe: Artifact | None
     healed: Healed
     measures: Mapping[str, Artifact]
 
@@ -78,7 +82,7 @@ class ReportSettings(Settings):
     stages: tuple[StageRow, ...]
 
 
-@stage("report", version=1)
+@stage("report", version=2)
 def report(  # noqa: PLR0913 — a stage's inputs, each with a digest of its own
     out: Path,
     settings: ReportSettings,
@@ -86,12 +90,13 @@ def report(  # noqa: PLR0913 — a stage's inputs, each with a digest of its own
     *,
     windows: Artifact,
     trained: Artifact,
+    probe: Artifact | None,
     measures: Mapping[str, Artifact],
     files: Mapping[str, Artifact],
     codecs: Mapping[str, Artifact],
 ) -> Mapping[str, object]:
     """`report.html` and `report.json`."""
-    story = _Parts(windows, trained, measures, files, codecs)
+    story = _Parts(windows, trained, probe, measures, files, codecs)
     told = _tell(settings, story)
     (out / PAGE).write_text(render(told), encoding="utf-8")
     (out / DATA).write_text(report_json(told), encoding="utf-8")
@@ -118,6 +123,7 @@ def report_of(story: HealStory, runtime: Runtime) -> Artifact:
         runtime,
         windows=story.windows,
         trained=story.healed.trained,
+        probe=story.probe,
         measures=dict(story.measures),
         files={one.codec: one.file for one in story.healed.outputs},
         codecs={one.codec: one.measure for one in story.healed.outputs},
@@ -128,6 +134,7 @@ def report_of(story: HealStory, runtime: Runtime) -> Artifact:
 class _Parts:
     windows: Artifact
     trained: Artifact
+    probe: Artifact | None
     measures: Mapping[str, Artifact]
     files: Mapping[str, Artifact]
     codecs: Mapping[str, Artifact]
@@ -145,6 +152,7 @@ def _tell(settings: ReportSettings, parts: _Parts) -> Report:
         gain=_difference(walks["healed"], walks["stale"]) if has_gain else None,
         gain_by_set=_gain_by_set(parts) if has_gain else {},
         training=_training(parts.trained),
+        probe=None if parts.probe is None else _probe(parts.probe),
         codecs=_codecs(parts),
         provenance=_provenance(parts),
         command=settings.command,
@@ -189,6 +197,12 @@ def _training(trained: Artifact) -> Training:
     )
 
 
+def _probe(probe: Artifact) -> Probe:
+    wiring: Mapping[str, str] = probe.numbers["wiring"]
+    told = {k: v for k, v in probe.numbers.items() if k in Probe.model_fields}
+    return Probe.model_validate({**told, **wiring})
+
+
 def _codecs(parts: _Parts) -> tuple[CodecRow, ...]:
     keep = parts.codecs.get("keep")
     kept = None if keep is None else count_walk(read_holds(keep))
@@ -217,7 +231,13 @@ def _provenance(parts: _Parts) -> dict[str, Any]:
 
 def _stage_rows(story: HealStory) -> tuple[StageRow, ...]:
     """Every artifact the report rests on, once, in the order they were made."""
-    listed = [story.windows, story.rows, story.healed.trained, *story.measures.values()]
+    listed = [
+        story.windows,
+        story.rows,
+        *([] if story.probe is None else [story.probe]),
+        story.healed.trained,
+        *story.measures.values(),
+    ]
     for one in story.healed.outputs:
         listed += [one.file, one.measure]
     unique = {artifact.name: artifact for artifact in listed}

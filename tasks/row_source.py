@@ -18,7 +18,10 @@ ROWS_A_BATCH = 2048
 
 @dataclass(frozen=True)
 class RowSource:
-    """Reads windows one chunk at a time; nothing is kept."""
+    """Reads windows one chunk at a time; nothing is kept.
+
+    Records are apart in the draft where they were in the trunk's pass.
+    """
 
     packed: Packed
     rows: TrunkRows
@@ -34,6 +37,7 @@ class RowSource:
             torch.stack([self.rows.hidden(w) for w in chosen]),
             torch.from_numpy(top_id),
             torch.from_numpy(top_p),
+            torch.from_numpy(self.packed.record[chosen]) if self.rows.is_isolated else None,
         )
 
 

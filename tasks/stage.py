@@ -14,6 +14,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from conf.machine import Device
+from conf.schema import Placement
 from store.artifact import Artifact
 from store.completion import (
     StageResult,
@@ -38,15 +39,7 @@ from tasks.planning import Asked, Planner
 from tasks.progress import FiledProgress, Progress, SilentProgress
 from tasks.record import close_record, drop_failure_record, in_flow_run
 
-__all__ = [
-    "Ledger",
-    "Runtime",
-    "Stage",
-    "StageEvent",
-    "StageResult",
-    "mark_resumed",
-    "stage",
-]
+__all__ = ["Ledger", "Runtime", "Stage", "StageResult", "mark_resumed", "stage"]
 
 # A stage's own function, fill(out, settings, runtime, **inputs), each with its own inputs.
 Fill = Callable[..., Mapping[str, object] | StageResult | None]
@@ -63,6 +56,7 @@ class Runtime:
     device: Device = "cpu"
     threads: int = 1
     head_budget_bytes: int = 256 << 20
+    placement: Placement = "auto"
     progress: Progress = field(default_factory=SilentProgress)
     ledger: Ledger = field(default_factory=Ledger)
     stop: StopFlag = field(default_factory=StopFlag)
@@ -207,6 +201,7 @@ class _Call:
                 f"{self.store.path(self.stage.name, self.key)}: someone else changed it "
                 f"while stage {self.stage.name} was writing; run again"
             )
+        self.store.note_written(made)
         return made, "resumed" if made.manifest.resumed else "ran"
 
     def _fill(self) -> Reference:

@@ -54,7 +54,7 @@ def train_draft(  # noqa: PLR0913 — a stage's inputs, each with a digest of it
     from tasks.checkpoint import Checkpoint
     from tasks.row_source import RowSource, chosen_windows
 
-    setting = load_draft(trunk, draft, init, settings.dtype, runtime)
+    setting = load_draft(trunk, draft, init, settings.wiring, settings.dtype, runtime)
     packed = read_windows(windows)
     checkpoint = Checkpoint(out, runtime.progress.say)
     resume = checkpoint.load()
@@ -153,7 +153,11 @@ TRAIN_NUMBERS = (
 
 
 def heal_provenance(
-    trained: Artifact, windows: Artifact, rows: Artifact, init: ModelPart | None
+    trained: Artifact,
+    windows: Artifact,
+    rows: Artifact,
+    init: ModelPart | None,
+    wiring: Mapping[str, str],
 ) -> dict[str, Any]:
     """What a healed file says of its heal (healing.md §9): names, digests, no folders.
 
@@ -165,10 +169,11 @@ def heal_provenance(
         "data": [{"name": name, "sha256": sha256} for name, sha256 in sets],
         **{name: packed.numbers[name] for name in PACKED_NUMBERS},
         **{name: packed.settings[name] for name in PACKED_SETTINGS},
+        "isolate": rows.manifest.settings.get("isolate", False),
         "chain": training.settings["depth"],
         "layout": "exact",
         "stride": None,
-        "wiring": {"hidden": "raw", "chain": "raw"},
+        "wiring": dict(wiring),
         "loss": "tail_kl",
         "hard": 0.0,
         "topk": rows.manifest.settings["topk"],

@@ -1,40 +1,39 @@
 """trunk_pass: the trunk over every window, once: raw hidden rows, top-k, logsumexp in Zarr.
 
 One cached task a shard of windows, then a join that only refers to them. A shard's key is
-what the trunk reads (trunk, ids, K, compute type), never a set's name or what is held out.
+what the trunk reads (trunk, ids, K, compute type, the records' borders where these are kept
+apart), never a set's name or what is held out.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from cmfio.reader import open_container
+from cmfio.header import Arch
 from conf.errors import ConfigError
 from conf.machine import has_compiler
 from conf.schema import Choice
-from nets.geometry import trunk_geometry
+from nets.geometry import TrunkGeometry, trunk_geometry
 from store.artifact import Artifact
 from store.manifest import Manifest
 from store.space import free_bytes, refuse_little_room
 from tasks.errors import InputError
-from tasks.model_file import ModelPart, torch_dtype, weights_of
+from tasks.model_file import ModelPart, open_part
 from tasks.packed import Windows, read_windows
+from tasks.pass_trunk import PassTrunk
+from tasks.placement import place_trunk
 from tasks.planning import is_pending
-from tasks.progress import Bar
 from tasks.shard_rows import (
     ShardSettings,
     WindowShard,
     create_rows,
-    forward_rows,
+    stored_rows,
+    tokens_a_call,
     windows_a_call,
 )
 from tasks.stage import Runtime, StageResult, stage
-
-if TYPE_CHECKING:
-    from nets.trunk import Trunk
 
 # Tokens × layers × hidden size of a pass below which a layer takes longer to compile than
 # that saves; measured on 30 layers of 576.
@@ -48,92 +47,42 @@ class JoinSettings(ShardSettings):
     windows: int
 
 
-@dataclass
-class ResidentTrunk:
-    """The trunk of one pass: loaded when the first missing shard asks for it, then kept."""
-
-    part: ModelPart
-    bar: Bar
-    tokens: int = 0
-    _model: "Trunk | None" = None
-
-    @property
-    def content_digest(self) -> str:
-        """The trunk's identity."""
-        return self.part.content_digest
-
-    def model(self, settings: ShardSettings, runtime: Runtime) -> "Trunk":
-        """The trunk in the compute type, on the device."""
-        if self._model is None:
-            self._model = load_trunk(
-                self.part, settings.dtype, runtime, is_compiled=settings.compile
-            )
-        return self._model
-
-    def passed(self, tokens: int) -> None:
-        """Counts tokens that just went through the trunk."""
-        self.tokens += tokens
-        self.bar.advance(tokens)
-
-    def found(self, tokens: int) -> None:
-        """Counts tokens whose rows were in the store."""
-        self.tokens += tokens
-        self.bar.skip(tokens)
-
-
-def load_trunk(
-    part: ModelPart,
-    dtype: Literal["bf16", "f32"],
-    runtime: Runtime,
-    *,
-    is_compiled: bool = False,
-) -> "Trunk":
-    """The whole trunk of a model file in memory."""
-    from nets.trunk import build_trunk
-
-    with open_container(part.path) as container:
-        weights = weights_of(container)
-        return build_trunk(
-            container.header.arch,
-            weights.shapes,
-            weights.read,
-            device=runtime.device,
-            dtype=torch_dtype(dtype),
-            is_compiled=is_compiled,
-        )
-
-
 def resolve_compile(wanted: Choice, trunk: ModelPart, windows: Artifact) -> bool:
     """Whether a pass compiles its layers; `auto`: if it is long enough for that to pay.
 
-    ConfigError where it is wanted and there is no compiler.
+    ConfigError where it is wanted and there is no compiler, or the family's layers are run
+    as they are.
     """
     if wanted is True and not has_compiler():
         raise ConfigError(
             "trunk.compile is true: there is no C++ compiler (CXX, else g++); install one, "
             "or use auto or false"
         )
-    if wanted != "auto":
-        return wanted
-    return has_compiler() and not is_pending(trunk) and _pays_compiled(trunk, windows)
-
-
-def _pays_compiled(trunk: ModelPart, windows: Artifact) -> bool:
-    """Each width of layer is compiled by itself, so a folded trunk needs more tokens."""
-    with open_container(trunk.path) as container:
+    if wanted is False or is_pending(trunk) or not has_compiler():
+        return wanted is True
+    with open_part(trunk) as container:
         arch = container.header.arch
         shapes = {name: entry.shape for name, entry in container.entries.items()}
-    widths = len({*trunk_geometry(arch, shapes).layers})
+    geometry = trunk_geometry(arch, shapes)
+    if geometry.family.not_compiled is None:
+        return wanted is True or _pays_compiled(arch, geometry, windows)
+    if wanted is True:
+        raise ConfigError(
+            f"trunk.compile is true: {geometry.family.title} layers are not compiled, "
+            f"{geometry.family.not_compiled}; use auto or false"
+        )
+    return False
+
+
+def _pays_compiled(arch: Arch, geometry: TrunkGeometry, windows: Artifact) -> bool:
+    """Each width of layer is compiled by itself, so a folded trunk needs more tokens."""
     work = int(windows.numbers["tokens"]) * arch.num_layers * arch.hidden_size
-    return work >= COMPILE_FROM * widths
+    return work >= COMPILE_FROM * len({*geometry.layers})
 
 
-def _shard_bytes(
-    settings: ShardSettings, *, trunk: ResidentTrunk, shard: WindowShard
-) -> int:
+def _shard_bytes(settings: ShardSettings, *, trunk: PassTrunk, shard: WindowShard) -> int:
     """The rows of a shard as they are in memory; on disk top-k is a little smaller."""
-    with open_container(trunk.part.path) as container:
-        arch = container.header.arch
+    arch = _arch(trunk.part)
     hidden = arch.hidden_size * (2 if settings.dtype == "bf16" else 4)
     kept = min(settings.topk, arch.vocab_size)
     return len(shard.length) * settings.window * (hidden + kept * (4 + 4) + 4)
@@ -143,7 +92,7 @@ def _shard_tokens(
     settings: ShardSettings,
     past: Manifest | None,
     *,
-    trunk: ResidentTrunk,
+    trunk: PassTrunk,
     shard: WindowShard | Artifact,
 ) -> Mapping[str, object]:
     if isinstance(shard, Artifact):
@@ -157,21 +106,21 @@ def trunk_shard(
     settings: ShardSettings,
     runtime: Runtime,
     *,
-    trunk: ResidentTrunk,
+    trunk: PassTrunk,
     shard: WindowShard,
 ) -> Mapping[str, object]:
     """`hidden` [n, T, H], `topk_id` and `topk_p` [n, T, K], `logsumexp` [n, T]."""
-    model = trunk.model(settings, runtime)
-    arrays = create_rows(out, settings, len(shard.length), model)
+    way = trunk.way(settings, runtime)
     total = len(shard.length)
+    arrays = create_rows(out, settings, total, _arch(trunk.part))
     with runtime.stop.heeded():
         for start in range(0, total, windows_a_call(settings)):
             runtime.stop.check(f"in a shard, after {start} of its {total} windows")
             part = slice(start, start + windows_a_call(settings))
-            rows = forward_rows(model, shard, part, settings, runtime)
+            hidden = way.hidden(shard, part, runtime)
+            rows = stored_rows(hidden, way.head(), shard.length[part], settings, runtime)
             for name, values in rows.items():
                 arrays[name][part] = values
-            trunk.passed(int(shard.length[part].sum()))
     return {"tokens": int(shard.length.sum())}
 
 
@@ -210,22 +159,52 @@ def run_trunk(
     packed = read_windows(windows)
     _refuse_foreign_ids(packed, trunk)
     total = int(packed.length.sum())
-    shards, done = [], 0
-    with runtime.progress.task(
-        f"trunk pass {label}".strip(), total=total, unit="tokens"
-    ) as bar:
-        resident = ResidentTrunk(trunk, bar)
-        _refuse_little_room(settings, runtime, resident, [*_cut(packed, shard_windows)])
-        for shard in _cut(packed, shard_windows):
-            shards.append(
-                trunk_shard(settings, runtime, trunk=resident, shard=shard, label=label)
-            )
-            done += int(shard.length.sum())
-            resident.found(done - resident.tokens)
+    cut = [*_cut(packed, shard_windows, isolate=settings.isolate)]
+    with (
+        runtime.progress.task(
+            f"trunk pass {label}".strip(), total=total, unit="tokens"
+        ) as bar,
+        PassTrunk(trunk, bar, cut, partial(_is_missing, settings, runtime, trunk)) as own,
+    ):
+        _refuse_little_room(settings, runtime, own)
+        shards = [_found_or_made(settings, runtime, own, shard, label) for shard in cut]
+    if any(map(is_pending, shards)):
+        _say_placement(trunk, settings, min(shard_windows, len(packed.length)), runtime)
     joined = JoinSettings(
         **settings.model_dump(), shard_windows=shard_windows, windows=len(packed.length)
     )
     return join_shards(joined, runtime, shards=shards, label=label)
+
+
+def _found_or_made(
+    settings: ShardSettings,
+    runtime: Runtime,
+    trunk: PassTrunk,
+    shard: WindowShard,
+    label: str,
+) -> Artifact:
+    """A shard's rows; those that were in the store count as done, not as speed."""
+    asked = trunk.asked
+    made = trunk_shard(settings, runtime, trunk=trunk, shard=shard, label=label)
+    if trunk.asked == asked:
+        trunk.bar.skip(int(shard.length.sum()))
+    return made
+
+
+def _is_missing(
+    settings: ShardSettings, runtime: Runtime, trunk: ModelPart, shard: WindowShard
+) -> bool:
+    return trunk_shard.find(settings, runtime, trunk=trunk, shard=shard) is None
+
+
+def _say_placement(
+    trunk: ModelPart, settings: ShardSettings, shard_windows: int, runtime: Runtime
+) -> None:
+    """Has a plan tell whether the pass to come holds its trunk or streams it."""
+    if runtime.planner is not None and not is_pending(trunk):
+        tokens = tokens_a_call(settings, shard_windows)
+        placing = place_trunk(trunk, settings.dtype, tokens, runtime)
+        runtime.planner.note(placing.text())
 
 
 def _pass_to_come(
@@ -238,6 +217,7 @@ def _pass_to_come(
 ) -> Artifact:
     """The pass of a plan that cannot know its shards yet: all of them as one."""
     every = trunk_shard(settings, runtime, trunk=trunk, shard=windows, label=label)
+    _say_placement(trunk, settings, shard_windows, runtime)
     joined = JoinSettings(
         **settings.model_dump(),
         shard_windows=shard_windows,
@@ -247,27 +227,25 @@ def _pass_to_come(
 
 
 def _refuse_little_room(
-    settings: ShardSettings,
-    runtime: Runtime,
-    trunk: ResidentTrunk,
-    shards: Sequence[WindowShard],
+    settings: ShardSettings, runtime: Runtime, trunk: PassTrunk
 ) -> None:
     """DiskFull unless the store has room for every shard that is still to come."""
-    root = runtime.store.root
+    root, shards = runtime.store.root, trunk.shards
     needs = [_shard_bytes(settings, trunk=trunk, shard=shard) for shard in shards]
     if sum(needs) <= free_bytes(root):  # spares a look at every shard
         return
-    missing = sum(
-        need
-        for need, shard in zip(needs, shards, strict=True)
-        if trunk_shard.find(settings, runtime, trunk=trunk, shard=shard) is None
-    )
+    pairs = zip(needs, shards, strict=True)
+    missing = sum(need for need, shard in pairs if trunk.is_missing(shard))
     refuse_little_room(root, missing, "the trunk pass")
 
 
+def _arch(trunk: ModelPart) -> Arch:
+    with open_part(trunk) as container:
+        return container.header.arch
+
+
 def _refuse_foreign_ids(packed: Windows, trunk: ModelPart) -> None:
-    with open_container(trunk.path) as container:
-        vocab = container.header.arch.vocab_size
+    vocab = _arch(trunk).vocab_size
     foreign = np.argwhere(packed.ids >= vocab)
     if len(foreign):
         window, place = (int(i) for i in foreign[0])
@@ -278,7 +256,8 @@ def _refuse_foreign_ids(packed: Windows, trunk: ModelPart) -> None:
         )
 
 
-def _cut(windows: Windows, shard_windows: int) -> Iterator[WindowShard]:
+def _cut(windows: Windows, shard_windows: int, *, isolate: bool) -> Iterator[WindowShard]:
     for start in range(0, len(windows.length), shard_windows):
         part = slice(start, start + shard_windows)
-        yield WindowShard(windows.ids[part], windows.length[part])
+        record = windows.record[part] if isolate else None
+        yield WindowShard(windows.ids[part], windows.length[part], record)

@@ -24,6 +24,7 @@ class TrunkRows:
     shards: tuple[Path, ...]
     shard_windows: int
     is_bf16: bool
+    is_isolated: bool = False  # the records of a window saw nothing of each other
     _opened: dict[tuple[int, str], WindowArray] = field(default_factory=dict, repr=False)
     _blocks: dict[tuple[int, str, int], npt.NDArray[np.generic]] = field(
         default_factory=dict, repr=False
@@ -62,4 +63,9 @@ def read_rows(artifact: Artifact, runtime: Runtime) -> TrunkRows:
     """The rows of a joined pass."""
     settings = artifact.manifest.settings
     shards = tuple(part.path for part in runtime.store.parts(artifact))
-    return TrunkRows(shards, int(settings["shard_windows"]), settings["dtype"] == "bf16")
+    return TrunkRows(
+        shards,
+        int(settings["shard_windows"]),
+        settings["dtype"] == "bf16",
+        bool(settings.get("isolate", False)),
+    )

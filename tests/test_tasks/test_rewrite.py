@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 from cmfio.header import dump_header
 from cmfio.reader import Container, open_container
 from tasks.errors import InputError
-from tasks.rewrite import publish
+from tasks.publish import publish
 from tests.builders import TinySpec, tiny_qwen3, write_model
 from tests.small_heal import VOCAB, Ground, heal, small_model
 
@@ -19,7 +19,7 @@ PROVENANCE = {  # healing.md §9, and ours
     *("data", "tokens", "windows", "chain", "stride", "steps", "best_step", "lr", "topk"),
     *("hard", "heldout_kl_start", "heldout_kl_best", "heldout_hold_start"),
     *("heldout_hold_best", "init", "trunk", "layout", "wiring", "trainable", "loss"),
-    *("split", "select_by", "on_path", "anchors", "window", "seed"),
+    *("split", "select_by", "on_path", "anchors", "window", "seed", "isolate"),
 }
 
 

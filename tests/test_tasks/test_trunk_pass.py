@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from conf.errors import ConfigError
-from nets.geometry import LayerGeometry
 from nets.layer import run_layer
+from nets.layer_geometry import LayerGeometry
 from store.artifact import Artifact
 from store.store import Store
 from tasks.model_file import open_model
@@ -23,6 +23,7 @@ from tasks.sources import open_set
 from tasks.stage import Runtime
 from tasks.trunk_pass import resolve_compile, run_trunk
 from tasks.trunk_rows import TrunkRows, read_rows
+from tests.builders import tiny_qwen3_5, write_model
 from tests.oracles.trunk import Plain, logits, raw_rows
 from tests.small_heal import WINDOW, Ground
 
@@ -92,9 +93,11 @@ def test_calls_for_compiled_code_are_of_one_size(
 ) -> None:
     sizes = set()
 
-    def run(layer: nn.Module, x_BTH: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    def run(
+        layer: nn.Module, x_BTH: Tensor, cos: Tensor, sin: Tensor, mask: Tensor | None
+    ) -> Tensor:
         sizes.add(tuple(x_BTH.shape[:2]))
-        return run_layer(layer, x_BTH, cos, sin)
+        return run_layer(layer, x_BTH, cos, sin, mask)
 
     monkeypatch.setattr("nets.trunk.compiled_layer", lambda: run)
     monkeypatch.setattr("tasks.shard_rows.ROWS_A_CALL", 2 * WINDOW)
@@ -129,7 +132,7 @@ def test_compile_auto_is_on_where_it_pays(  # noqa: PLR0913 — a row of the tab
     is_on: bool,
 ) -> None:
     layers = [LayerGeometry(4, 2, 32 * (1 + i % widths)) for i in range(2)]
-    geometry = SimpleNamespace(layers=layers)
+    geometry = SimpleNamespace(layers=layers, family=SimpleNamespace(not_compiled=None))
     monkeypatch.setattr("tasks.trunk_pass.trunk_geometry", lambda *_: geometry)
     monkeypatch.setattr("tasks.trunk_pass.has_compiler", lambda: has_compiler)
     # The tiny model: two layers of 32, where the rule was measured on 30 of 576.
@@ -148,6 +151,19 @@ def test_compile_without_a_compiler_is_refused(
     trunk = open_model(finished.student, runtime).trunk
     assert resolve_compile(wanted=False, trunk=trunk, windows=windows) is False
     with pytest.raises(ConfigError, match=r"there is no C\+\+ compiler"):
+        resolve_compile(wanted=True, trunk=trunk, windows=windows)
+
+
+def test_layers_that_are_not_compiled_say_why(
+    tmp_path: Path, finished: Ground, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tasks.trunk_pass.has_compiler", lambda: True)
+    monkeypatch.setattr("tasks.trunk_pass.COMPILE_FROM", 0)
+    windows = windows_of(finished, runtime)
+    path = write_model(tmp_path / "hybrid.cmf", tiny_qwen3_5())
+    trunk = open_model(path, runtime).trunk
+    assert resolve_compile("auto", trunk, windows) is False
+    with pytest.raises(ConfigError, match=r"Qwen3\.5 layers are not compiled, the delta"):
         resolve_compile(wanted=True, trunk=trunk, windows=windows)
 
 

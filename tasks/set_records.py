@@ -1,0 +1,95 @@
+"""The records of a data set, in its shuffled order, as token ids (healing.md §4)."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from cmfio.tokenizer import load_tokenizer
+from store.artifact import Artifact
+from tasks.errors import InputError
+from tasks.model_file import ModelPart, vocab_bytes
+from tasks.sources import DataSet, gather, kind_of, weigh
+from tasks.windows import cut_text, shuffled, take_records
+
+if TYPE_CHECKING:
+    from tokenizers import Encoding, Tokenizer
+
+BYTES_A_TOKEN = 32  # no tokenizer we know packs more text into a token on average
+
+
+def read_records(
+    data: DataSet, tokens: int, limit: int, tokenizer: ModelPart | Artifact | None
+) -> list[tuple[int, ...]]:
+    """The set's records, shuffled and capped (healing.md §4, steps 1 to 3).
+
+    Whole text files are shuffled first, then cut into records of at most `limit` tokens,
+    then those are shuffled: so only the files that fill the cap are ever tokenised.
+    """
+    if kind_of(data) == "ids":
+        return take_records(_documents(data, tokens, _as_ids), tokens)
+    if tokenizer is None:
+        raise InputError(
+            f"data set {data.name}: holds text and the model carries no tokenizer; give "
+            "data with a column `ids`, or put the model's tokenizer.json into its file"
+        )
+    encoder = load_tokenizer(vocab_bytes(tokenizer), "the model")
+    if data.kind == "table":
+        return take_records(
+            _documents(data, tokens, lambda t: [_encode(encoder, t).ids]), tokens
+        )
+
+    def pieces(text: str | list[int]) -> list[list[int]]:
+        encoding = _encode(encoder, text)
+        ends = [end for _, end in encoding.offsets]
+        return list(cut_text(encoding.ids, str(text), ends, limit))
+
+    records = list(_documents(data, tokens, pieces))
+    return take_records([records[place] for place in shuffled(len(records))], tokens)
+
+
+def take_texts(data: DataSet, most_bytes: int) -> list[str]:
+    """Texts of a set in its shuffled order until they hold `most_bytes`."""
+    sizes = weigh(data)
+    chosen = _prefix(shuffled(len(sizes)), sizes, most_bytes)
+    return [str(text) for text in gather(data, chosen, most_bytes)]
+
+
+def _as_ids(document: str | list[int]) -> list[list[int]]:
+    assert isinstance(document, list)
+    return [document]
+
+
+def _encode(encoder: "Tokenizer", text: str | list[int]) -> "Encoding":
+    assert isinstance(text, str)
+    return encoder.encode(text, add_special_tokens=False)
+
+
+def _documents(
+    data: DataSet, tokens: int, records_of: Callable[[str | list[int]], list[list[int]]]
+) -> Iterator[list[int]]:
+    """Records of the documents in shuffled order, until they hold `tokens` ids."""
+    sizes = weigh(data)
+    if not any(sizes):
+        raise InputError(
+            f"data set {data.name}: has no records with anything in them; check its path, "
+            "its columns, and that a column `split` says `train` somewhere"
+        )
+    waiting, left = shuffled(len(sizes)), tokens
+    while waiting and left > 0:
+        chosen = _prefix(waiting, sizes, left)
+        waiting = waiting[len(chosen) :]
+        for document in gather(data, chosen, left * BYTES_A_TOKEN):
+            for record in records_of(document):
+                yield record
+                left -= len(record)
+            if left <= 0:
+                return
+
+
+def _prefix(waiting: Sequence[int], sizes: Sequence[int], enough: int) -> list[int]:
+    """The first places whose sizes reach `enough` (tokens are never more)."""
+    total = 0
+    for count, place in enumerate(waiting, start=1):
+        total += sizes[place]
+        if total >= enough:
+            return list(waiting[:count])
+    return list(waiting)

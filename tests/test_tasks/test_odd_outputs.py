@@ -1,0 +1,25 @@
+"""Outputs that a file can't take the place of: told before anything runs."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tasks.errors import InputError
+from tasks.publish import Target, refuse_bad_outputs
+
+
+def refused(path: Path, text: str) -> None:
+    with pytest.raises(InputError, match=text):
+        refuse_bad_outputs([Target(path, "keep")], {})
+
+
+def test_what_a_file_cant_replace_is_no_output(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "locked").write_bytes(b"")
+    (tmp_path / "locked").chmod(0o444)
+    refused(tmp_path, "is a folder; give the path of a file")
+    refused(tmp_path / "pipe", "outputs: .* is a pipe; give the path of a file")
+    refused(tmp_path / "locked", "is read-only")
+    refused(Path("/dev/null"), "is a device")  # only looked at
+    refuse_bad_outputs([Target(tmp_path / "new" / "m.cmf", "keep")], {})

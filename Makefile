@@ -4,7 +4,7 @@ BIN := .venv/bin
 export HF_HUB_OFFLINE := 1
 export TRANSFORMERS_OFFLINE := 1
 
-.PHONY: demo smollm2 test faults check bench fix clean
+.PHONY: demo smollm2 test faults big check bench fix clean
 
 demo: .venv/.ready
 	$(BIN)/heal demo
@@ -18,6 +18,10 @@ test: .venv/.ready-dev
 # Kills, full disks, damage, done to the real program.
 faults: .venv/.ready-dev
 	$(BIN)/python -m pytest tests/test_faults -q
+
+# A trunk of 3 GB through 1 GiB of memory, under a limit that the kernel enforces.
+big: .venv/.ready-dev
+	$(BIN)/python -m pytest tests -q -m big
 
 check: .venv/.ready-dev
 	$(BIN)/ruff check .

@@ -58,7 +58,8 @@ def peer(dtype: torch.dtype) -> Any:  # transformers has no types
     model = LlamaForCausalLM(built.shared.config).to(dtype).eval()
     # `.to` rounds the rotary's frequencies; transformers' own loading does not.
     model.model.rotary_emb = built.shared.rotary
-    state = {f"model.{k}": v for k, v in built.base.state_dict().items()}
+    state = {f"model.layers.{k}": v for k, v in built.layers.state_dict().items()}
+    state["model.embed_tokens.weight"] = built.shared.embed_VH
     state["model.norm.weight"] = built.shared.final_norm.weight
     state["lm_head.weight"] = built.shared.head_VH
     model.load_state_dict(state)

@@ -19,17 +19,27 @@ from pathlib import Path
 from bench.turns import FOLDER, HOME, Json, environment
 from conf.machine import cpu_flags
 
-SCRIPTS = ("trunk_pass", "head_loss", "loss_memory", "cached_run", "codecs")
+SCRIPTS = (
+    "trunk_pass",
+    "families",
+    "streamed",
+    "head_loss",
+    "loss_memory",
+    "cached_run",
+    "codecs",
+)
 RUNS = 2
 WORK = {
     "1": "trunk pass, T 2048, against transformers f32, naive",
     "2": "the same against transformers bf16, naive",
+    "3": "the same, share of a bf16 product's rate, %",
     "4": "the pass's agreement with f32",
     "5": "peak memory of the head loss",
     "6": "head loss, forward and backward, against naive f32 and bf16",
     "10": "decoding, share of a memcpy: q8 / q4_tiled, q4tp / vbit",
     "11": "encoding, share of a memcpy: q8 / q4_tiled / q4tp / vbit",
     "12": "cached rerun of a whole heal",
+    "13": "layer-streamed pass against a resident one",
     "14": "stage overhead",
     "15": "first line of `heal run`",
 }
@@ -91,9 +101,49 @@ def page(found: Json) -> str:
         cells = (row, WORK[row], _shown(one["value"]), one["target"], met)
         lines.append(f"| {' | '.join(cells)} | `{one['command']}` |")
     lines += ["", *_notes(found), ""]
+    lines += [*_families_table(found["details"]), *_codecs_table(found["details"])]
     for name, runs in found["details"].items():
         lines += [f"## {name}", "", "```json", json.dumps(runs, indent=1), "```", ""]
     return "\n".join(lines)
+
+
+def _families_table(details: Json) -> list[str]:
+    """Each family's trunk pass, medians over the runs."""
+    if "families" not in details:
+        return []
+    runs = [run["families"] for run in details["families"]]
+    lines = [
+        "## Every family's trunk pass against `transformers` in bf16",
+        "",
+        "| family | times as quick | tokens a second |",
+        "|---|---|---|",
+    ]
+    for family in runs[0]:
+        times = statistics.median(run[family]["times"] for run in runs)
+        rate = statistics.median(run[family]["tokens a second"] for run in runs)
+        lines.append(f"| {family} | {times:.2f} | {rate:,.0f} |")
+    return [*lines, ""]
+
+
+def _codecs_table(details: Json) -> list[str]:
+    """Each codec's speed, medians over the runs."""
+    if "codecs" not in details:
+        return []
+    runs = [run["codecs"] for run in details["codecs"]]
+    lines = [
+        "## Codecs: 4096 × 4096 weights on one thread",
+        "",
+        "| codec | decode, M weights/s | share of a memcpy | encode, M weights/s | share |",
+        "|---|---|---|---|---|",
+    ]
+    for codec in runs[0]:
+        cells = [
+            f"{statistics.median(run[codec][way][what] for run in runs):{form}}"
+            for way in ("decode", "encode")
+            for what, form in (("mweights_s", ",.0f"), ("share", ".2f"))
+        ]
+        lines.append(f"| {' | '.join((codec, *cells))} |")
+    return [*lines, ""]
 
 
 def _notes(found: Json) -> list[str]:

@@ -114,6 +114,22 @@ def fold(
     guarded(lambda: _fold(model, out, drop, ffn, store))
 
 
+@app.command()
+def doctor(
+    model: Annotated[Path, typer.Argument(help="A .cmf, or a Hugging Face folder.")],
+    data: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[PATH[@TOKENS]]...", help="Data as in a configuration."),
+    ] = None,
+    overrides: Sets = None,
+    store: StoreOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tells what would block or bias a heal; with data, probes how the draft is wired."""
+    say(f"heal doctor {model}")
+    guarded(lambda: _doctor(model, data or [], overrides or [], store, as_json))
+
+
 def main() -> None:
     """The console script."""
     keep_freed_memory()
@@ -191,6 +207,32 @@ def _fold(model: Path, out: Path, drop: str, ffn: str, store: Path | None) -> in
     runtime = open_runtime(RuntimeConfig(), store, make_progress())
     fold_to(model, out, settings, runtime)
     return 0
+
+
+def _doctor(
+    model: Path, data: list[str], overrides: list[str], store: Path | None, as_json: bool
+) -> int:
+    from conf.load import apply_override, check
+    from conf.schema import RunConfig
+
+    raw: dict[str, Any] = {"student": str(model), "data": data}  # checked right here
+    for override in overrides:
+        apply_override(raw, override)
+    has_data = bool(raw["data"])
+    raw["data"] = raw["data"] or ["no data given"]  # a heal needs some; never opened
+    config = check(RunConfig, raw, "heal doctor")
+    from flows.doctor import examine
+    from flows.doctor_text import examination_json, tell_examination
+    from flows.runtime import open_runtime
+    from tasks.progress import make_progress
+
+    runtime = open_runtime(config.runtime, store, make_progress())
+    found = examine(config, runtime, store, has_data=has_data)
+    if as_json:
+        tell_json(examination_json(found))
+    else:
+        tell_examination(found)
+    return FAILED if found.blocking else 0
 
 
 def _plan(name: str, overrides: list[str], store: Path | None, as_json: bool) -> int:

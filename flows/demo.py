@@ -8,17 +8,10 @@ from conf.demo import DemoConfig, Gate, NativeDraft, TrunkRecipe
 from conf.errors import ConfigError
 from conf.machine import resolve_dtype
 from conf.schema import RunConfig
-from flows.heal import (
-    Ground,
-    Start,
-    fresh_draft,
-    heal_on,
-    lay_ground,
-    open_sets,
-    publish_outputs,
-    refuse_bad_outputs_of,
-    settings_of,
-)
+from flows.ground import Ground, lay_ground, open_sets, tap_trunk
+from flows.heal import fresh_draft, heal_on, settings_of
+from flows.outputs import publish_outputs, refuse_bad_outputs_of, targets_of
+from flows.wiring import Start
 from store.artifact import Artifact
 from tasks.demo_trunk import (
     DemoTrunkSettings,
@@ -61,7 +54,7 @@ class Story:
 def run_demo(config: DemoConfig, runtime: Runtime, command: str) -> Story:
     """Runs every stage that is not cached; publishes the first seed's outputs."""
     ground, told = tell_all(config, runtime)
-    publish_outputs(told[0].healed, config.heal.outputs, runtime)
+    publish_outputs(told[0].healed, targets_of(config.heal), runtime)
     stories = demo_stories(config, command, ground, told)
     reports = tuple(write_report(story, runtime) for story in stories)
     return Story(told, reports, config.demo.gate)
@@ -71,9 +64,9 @@ def demo_stories(
     config: DemoConfig, command: str, ground: Ground, told: Sequence[Told]
 ) -> list[HealStory]:
     """What each seed's report tells."""
-    windows, rows = ground.windows, ground.rows
+    windows, rows, probe = ground.windows, ground.rows, ground.found.probe
     return [
-        HealStory(config.heal, command, windows, rows, one.healed, one.measures)
+        HealStory(config.heal, command, windows, rows, probe, one.healed, one.measures)
         for one in told
     ]
 
@@ -89,6 +82,7 @@ def tell_all(config: DemoConfig, runtime: Runtime) -> tuple[Ground, tuple[Told, 
     source = with_draft(bare, native, runtime)
     folded = fold(source, source_ground, config, runtime)
     ground = lay_ground(folded, heal, sets, runtime, "folded")
+    tap_trunk(ground, heal, runtime)
     told = tuple(
         tell(config, seed, source_ground, ground, source.draft, runtime)
         for seed in demo.seeds

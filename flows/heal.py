@@ -1,75 +1,22 @@
 """The heal on one screen: windows, trunk pass, training, files, measures, report."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from cmfio.policy import parse_request
-from conf.machine import ComputeType, resolve_dtype
-from conf.schema import OutputSpec, RunConfig, TrainSettings
+from conf.schema import RunConfig, TrainSettings
+from flows.ground import Ground, lay_ground, open_sets, tap_trunk
+from flows.outputs import publish_outputs, refuse_bad_outputs_of, rewritten, targets_of
+from flows.wiring import Start, shipped_start
 from store.artifact import Artifact
-from tasks.drafts import DraftSource, StartSettings, start_draft
+from tasks.drafts import StartSettings, start_draft
 from tasks.errors import InputError
-from tasks.measure import MeasureSettings, measure_draft
-from tasks.model_file import MODEL_NAME, ModelFile, ModelPart, model_in, open_model
-from tasks.pack import (
-    PackSettings,
-    needs_tokenizer,
-    pack_windows,
-    refuse_too_few,
-    steps_of_epochs,
-)
+from tasks.model_file import ModelFile, open_model
+from tasks.pack import steps_of_epochs
 from tasks.report import Healed, HealStory, ReportFiles, Written, write_report
-from tasks.rewrite import RewriteSettings, publish, refuse_bad_outputs, rewrite_model
-from tasks.shard_rows import ShardSettings
-from tasks.sources import DataSet, open_set
+from tasks.rewrite import RewriteSettings
 from tasks.stage import Runtime
-from tasks.train import heal_provenance, train_draft
-from tasks.trunk_pass import resolve_compile, run_trunk
+from tasks.train import heal_provenance
 
 FRESH_WINDOWS = 8  # the size of the last layer's input hardly moves after a few
-
-
-@dataclass(frozen=True)
-class Ground:
-    """What every draft on one trunk is trained and measured on."""
-
-    model: ModelFile
-    windows: Artifact
-    rows: Artifact
-    measure: MeasureSettings
-
-    def measured(self, draft: DraftSource, runtime: Runtime, label: str) -> Artifact:
-        """A draft's hold rates on this trunk, over every held-out window."""
-        return measure_draft(
-            self.measure,
-            runtime,
-            windows=self.windows,
-            rows=self.rows,
-            trunk=self.model.trunk,
-            draft=draft,
-            label=label,
-        )
-
-    def trained(
-        self,
-        draft: DraftSource,
-        settings: TrainSettings,
-        runtime: Runtime,
-        label: str,
-        init: DraftSource | None = None,
-    ) -> Artifact:
-        """A draft trained on this trunk's rows."""
-        return train_draft(
-            settings,
-            runtime,
-            windows=self.windows,
-            rows=self.rows,
-            trunk=self.model.trunk,
-            draft=draft,
-            init=init,
-            label=label,
-        )
 
 
 def heal_model(config: RunConfig, runtime: Runtime, command: str) -> ReportFiles:
@@ -79,7 +26,7 @@ def heal_model(config: RunConfig, runtime: Runtime, command: str) -> ReportFiles
     where it can be known before.
     """
     story = heal_story(config, runtime, command)
-    publish_outputs(story.healed, config.outputs, runtime)
+    publish_outputs(story.healed, targets_of(config), runtime)
     return write_report(story, runtime)
 
 
@@ -91,94 +38,27 @@ def heal_story(config: RunConfig, runtime: Runtime, command: str) -> HealStory:
     init = None if config.init is None else open_model(config.init, runtime)
     refuse_no_draft(config, student, init)
     ground = lay_ground(student, config, open_sets(config, runtime), runtime)
+    tap_trunk(ground, config, runtime)
     start = starting_draft(config, ground, init, runtime)
     healed = heal_on(ground, start, settings_of(config, ground, start), config, runtime)
     measures = {"stale": healed.stale, "healed": healed.outputs[0].measure}
-    return HealStory(config, command, ground.windows, ground.rows, healed, measures)
-
-
-def refuse_bad_outputs_of(config: RunConfig, inputs: Mapping[str, Path]) -> None:
-    """What is wrong with outputs and codecs, before any model or data is opened."""
-    for output in config.outputs:
-        parse_request(output.codec)
-    refuse_bad_outputs([Path(output.path) for output in config.outputs], inputs)
-
-
-def open_sets(config: RunConfig, runtime: Runtime) -> list[DataSet]:
-    """The data sets of a config, digests taken; names are made unique."""
-    sets = [open_set(spec, runtime.store.digests) for spec in config.data]
-    names = [data.name for data in sets]
-    twice = {name for name in names if names.count(name) > 1}
-    if twice:
-        raise InputError(
-            f"data: two sets are called {', '.join(sorted(twice))}; give each a `name` of "
-            "its own"
-        )
-    return sets
-
-
-def lay_ground(
-    model: ModelFile,
-    config: RunConfig,
-    sets: Sequence[DataSet],
-    runtime: Runtime,
-    label: str = "",
-) -> Ground:
-    """Windows and the trunk's rows for a model."""
-    dtype: ComputeType = resolve_dtype(config.trunk.dtype, runtime.device)
-    depth = max(config.train.depth, config.measure.depth)
-    windows = pack_windows(
-        PackSettings(
-            window=config.pack.window,
-            depth=depth,
-            split=config.pack.split,
-            names=tuple(data.name for data in sets),
-            tokens=tuple(data.tokens for data in sets),
-        ),
-        runtime,
-        sets=sets,
-        tokenizer=model.vocab if needs_tokenizer(sets) else None,
-        label=label,
+    return HealStory(
+        config,
+        command,
+        ground.windows,
+        ground.rows,
+        ground.found.probe,
+        healed,
+        measures,
     )
-    refuse_too_few(windows, config.train.batch)
-    shard = ShardSettings(
-        topk=config.trunk.topk,
-        dtype=dtype,
-        window=config.pack.window,
-        compile=resolve_compile(config.trunk.compile, model.trunk, windows),
-    )
-    rows = run_trunk(
-        model.trunk, windows, shard, config.trunk.shard_windows, runtime, label
-    )
-    return Ground(
-        model, windows, rows, MeasureSettings(depth=config.measure.depth, dtype=dtype)
-    )
-
-
-@dataclass(frozen=True)
-class Start:
-    """The draft training starts from; `init`, if given, replaces its block and norm.
-
-    `origin` is the model that the config's `init` names, whichever of the two it became.
-    """
-
-    draft: DraftSource
-    init: DraftSource | None = None
-    is_fresh: bool = False
-    origin: ModelPart | None = None
 
 
 def starting_draft(
     config: RunConfig, ground: Ground, init: ModelFile | None, runtime: Runtime
 ) -> Start:
     """The student's own draft, another model's, or a fresh one (healing.md §3)."""
-    if config.start_from_last_layer:
-        return Start(fresh_draft(ground, runtime), is_fresh=True)
-    if init is None:
-        return Start(ground.model.draft)
-    if not ground.model.has_draft:
-        return Start(init.draft, origin=init.draft)
-    return Start(ground.model.draft, init.draft, origin=init.draft)
+    shipped = shipped_start(config, ground.model, init)
+    return shipped or Start(fresh_draft(ground, runtime), is_fresh=True)
 
 
 def fresh_draft(ground: Ground, runtime: Runtime) -> Artifact:
@@ -197,6 +77,7 @@ def settings_of(config: RunConfig, ground: Ground, start: Start) -> TrainSetting
         trainable=whole if train.trainable == "auto" else train.trainable,
         steps=steps,
         dtype=ground.measure.dtype,
+        wiring=ground.measure.wiring,
     )
 
 
@@ -214,37 +95,22 @@ def heal_on(
     """
     stale = ground.measured(start.draft, runtime, "stale")
     trained = ground.trained(start.draft, settings, runtime, "heal" + suffix, start.init)
-    said = heal_provenance(trained, ground.windows, ground.rows, start.origin)
+    said = heal_provenance(
+        trained, ground.windows, ground.rows, start.origin, ground.found.said
+    )
     written_anew = settings.trainable if ground.model.has_draft else "all"
-    codecs = dict.fromkeys([output.codec for output in config.outputs] or ["keep"])
+    own = ("keep", ground.model.layout)
+    wanted = dict.fromkeys([(t.codec, t.layout) for t in targets_of(config)] or [own])
     outputs = []
-    for codec in codecs:
-        file = rewrite_model(
-            RewriteSettings(codec=codec, trained=written_anew, provenance=said),
-            runtime,
-            student=ground.model.whole,
-            draft=trained,
-            label=codec + suffix,
+    for codec, layout in wanted:
+        rewriting = RewriteSettings(codec=codec, trained=written_anew, provenance=said)
+        shown = codec if layout == ground.model.layout else f"{codec} .{layout}"
+        written = rewritten(
+            rewriting, layout, ground.model, trained, runtime, shown + suffix
         )
-        written = model_in(file, runtime)
-        outputs.append(
-            Written(
-                codec,
-                file,
-                ground.measured(written.draft, runtime, f"healed {codec}{suffix}"),
-            )
-        )
+        measure = ground.measured(written.model.draft, runtime, f"healed {shown}{suffix}")
+        outputs.append(Written(shown, written.file, measure, written.model))
     return Healed(stale, trained, tuple(outputs))
-
-
-def publish_outputs(
-    healed: Healed, outputs: Sequence[OutputSpec], runtime: Runtime
-) -> None:
-    """Copies each written model to the path asked for."""
-    files = {written.codec: written.file for written in healed.outputs}
-    for output in outputs:
-        publish(files[output.codec].path / MODEL_NAME, Path(output.path))
-        runtime.progress.say(f"wrote {output.path} ({output.codec})")
 
 
 def refuse_no_draft(config: RunConfig, student: ModelFile, init: ModelFile | None) -> None:

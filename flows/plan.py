@@ -33,11 +33,17 @@ class Plan:
 
     store: Path
     stages: tuple[PlannedStage, ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def missing(self) -> list[PlannedStage]:
         """The stages that would run."""
         return [stage for stage in self.stages if stage.state == "runs"]
+
+    @property
+    def size_bytes(self) -> int:
+        """What they would write, as far as that is known."""
+        return sum(stage.cost.size_bytes or 0 for stage in self.missing)
 
 
 def plan_run(name: str, overrides: Sequence[str], store: Path | None) -> Plan:
@@ -46,10 +52,14 @@ def plan_run(name: str, overrides: Sequence[str], store: Path | None) -> Plan:
     if "demo" in read_yaml(path):
         return _plan_demo(path, overrides, store)
     config = load_config(RunConfig, name, overrides)
+    return plan_heal(config, command_line("run", name, overrides), store)
+
+
+def plan_heal(config: RunConfig, command: str, store: Path | None) -> Plan:
+    """What a heal of this configuration would do now."""
     runtime, planner = _planning(config.runtime, store)
-    story = heal_story(config, runtime, command_line("run", name, overrides))
-    report_of(story, runtime)
-    return Plan(runtime.store.root, tuple(planner.stages))
+    report_of(heal_story(config, runtime, command), runtime)
+    return _plan_of(planner)
 
 
 def _plan_demo(path: Path, overrides: Sequence[str], store: Path | None) -> Plan:
@@ -66,23 +76,35 @@ def _plan_demo(path: Path, overrides: Sequence[str], store: Path | None) -> Plan
     command = command_line("demo", f"--model {model}", overrides)
     for story in demo_stories(config, command, ground, told):
         report_of(story, runtime)
-    return Plan(runtime.store.root, tuple(planner.stages))
+    return _plan_of(planner)
 
 
 def _planning(config: RuntimeConfig, store: Path | None) -> tuple[Runtime, Planner]:
     lookup = Store(store_root(store, config), keeps=False)
     planner = Planner(lookup)
     device = resolve_device(config.device)
-    return Runtime(store=lookup, device=device, planner=planner), planner
+    runtime = Runtime(
+        store=lookup,
+        device=device,
+        head_budget_bytes=config.head_budget_mib << 20,
+        placement=config.placement,
+        planner=planner,
+    )
+    return runtime, planner
+
+
+def _plan_of(planner: Planner) -> Plan:
+    return Plan(planner.store.root, tuple(planner.stages), tuple(planner.notes))
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:
-    """`{"store", "stages": [{"name", "label", "key", "state", "why", …}], …}`."""
+    """`{"store", "stages": [{"name", "label", "key", "state", "why", …}], "notes", …}`."""
     return {
         "store": str(plan.store),
         "stages": [asdict(stage) for stage in plan.stages],
+        "notes": list(plan.notes),
         "runs": len(plan.missing),
-        "size_bytes": sum(stage.cost.size_bytes or 0 for stage in plan.missing),
+        "size_bytes": plan.size_bytes,
         "seconds": sum(stage.cost.seconds or 0.0 for stage in plan.missing),
         "is_complete": _is_complete(plan),
     }
@@ -97,7 +119,9 @@ def _is_complete(plan: Plan) -> bool:
 def plan_text(plan: Plan) -> str:
     """A line a stage with its size and time, and below one that runs, why."""
     title = f"{'':10}{'stage':38}{'writes':>12}{'takes':>16}"
-    return "\n".join([f"store {plan.store}", "", title, *_rows(plan), "", *_ending(plan)])
+    lines = [f"store {plan.store}", "", title, *_rows(plan), ""]
+    notes = [line for note in plan.notes for line in textwrap.wrap(note, WIDTH)]
+    return "\n".join([*lines, *notes, *_ending(plan)])
 
 
 def _rows(plan: Plan) -> Iterator[str]:
@@ -120,21 +144,24 @@ def _rows(plan: Plan) -> Iterator[str]:
         )
 
 
-def _ending(plan: Plan) -> Iterator[str]:
+def plan_line(plan: Plan) -> str:
+    """How many stages would run, and at what cost."""
     missing, every = plan.missing, len(plan.stages)
     if not missing:
-        yield f"all {every} stages are cached: nothing would run"
-        return
-    size = sum(stage.cost.size_bytes or 0 for stage in missing)
+        return f"all {every} stages are cached: nothing would run"
+    size = plan.size_bytes
     seconds = sum(stage.cost.seconds or 0.0 for stage in missing)
     would = f"{len(missing)} of {every} stages would run"
     if not size:
-        yield f"{would}; this store holds nothing yet to tell by what they cost"
-    elif _is_complete(plan):
-        yield f"{would}: about {size_text(size)} and {duration(seconds)}"
-    else:
-        yield f"{would}: {size_text(size)} and {duration(seconds)}, and what is unknown"
-    if any(stage.key is None for stage in missing):
+        return f"{would}; this store holds nothing yet to tell by what they cost"
+    if _is_complete(plan):
+        return f"{would}: about {size_text(size)} and {duration(seconds)}"
+    return f"{would}: {size_text(size)} and {duration(seconds)}, and what is unknown"
+
+
+def _ending(plan: Plan) -> Iterator[str]:
+    yield plan_line(plan)
+    if any(stage.key is None for stage in plan.missing):
         yield from textwrap.wrap(
             "A stage that waits for another is found after all if that one writes the "
             "same bytes as before.",

@@ -40,6 +40,7 @@ def open_runtime(config: RuntimeConfig, store: Path | None, progress: Progress) 
         device=resolve_device(config.device),
         threads=threads,
         head_budget_bytes=config.head_budget_mib << 20,
+        placement=config.placement,
         progress=progress,
         ledger=Ledger(),
         stop=SIGNALS,

@@ -108,6 +108,41 @@ class CodecRow(Part):
     to_keep: Difference | None = None
 
 
+class ProbeReading(Part):
+    """A draft under one wiring and order: the share of rows it names, by chain step.
+
+    `drafts` is their sum; `behind` how many fewer than the best reading's, at 99 %.
+    """
+
+    hidden: Literal["raw", "normed"]
+    chain: Literal["raw", "normed"]
+    order: Literal["emb_hid", "hid_emb"]
+    agreement: tuple[Share, ...]
+    drafts: Held
+    behind: tuple[Finite, Finite]
+
+
+class ProbeControl(Part):
+    """What the best reading names of targets it cannot know; `low` at 99 %."""
+
+    name: Literal["shifted", "foreign"]
+    agreement: tuple[Share, ...]
+    low: tuple[Share, ...]
+
+
+class Probe(Part):
+    """How the wiring that a heal used was found; `chance` is a constant guess's share."""
+
+    hidden: Literal["raw", "normed"]
+    chain: Literal["raw", "normed"]
+    outcome: Literal["clear", "same"]
+    readings: tuple[ProbeReading, ...]
+    controls: tuple[ProbeControl, ...]
+    chance: tuple[Share, ...]
+    rows: tuple[Count, ...]
+    windows: Count
+
+
 class StageRow(Part):
     """One stage of the run: whether its work was reused, and how long it took."""
 
@@ -128,6 +163,7 @@ class Report(Part):
     gain: Difference | None = None
     gain_by_set: dict[str, Difference] = {}
     training: Training | None = None
+    probe: Probe | None = None
     codecs: tuple[CodecRow, ...] = ()
     provenance: dict[str, JsonValue] = {}
     command: str

@@ -22,6 +22,7 @@ from ui.figures import day, duration
 from ui.page import draft_table, hero, pair, rate_lines, step_blocks
 from ui.plots import key_mark
 from ui.verdict import doubts, verdict
+from ui.wiring import wiring_table
 
 __all__ = ["Report", "render", "report_json"]
 
@@ -74,6 +75,7 @@ def render(report: Report) -> str:
         rates=rate_lines(report),
         figures=training_figures(report.training) if report.training else (),
         evaluations=training_lines(report.training) if report.training else (),
+        wiring=wiring_table(report.probe),
         codecs=codec_table(report),
         stages=stage_lines(report),
         facts=provenance_facts(report),

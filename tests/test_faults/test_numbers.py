@@ -11,8 +11,10 @@ import torch
 
 from conf.load import check
 from conf.schema import RunConfig
-from flows.heal import Ground as Laid
-from flows.heal import Start, lay_ground, open_sets, settings_of
+from flows.ground import Ground as Laid
+from flows.ground import lay_ground, open_sets
+from flows.heal import settings_of
+from flows.wiring import Start
 from nets.errors import TrainingError
 from store.arrays import create_array, open_array
 from store.artifact import Artifact

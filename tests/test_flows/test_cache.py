@@ -14,7 +14,7 @@ from torch import Tensor
 from cmfio.reader import open_container
 from conf.load import check
 from conf.schema import RunConfig
-from flows.heal import lay_ground, open_sets
+from flows.ground import lay_ground, open_sets
 from store.store import Store
 from tasks.model_file import open_model
 from tasks.progress import SilentProgress

@@ -2,12 +2,16 @@
 
 import math
 from datetime import UTC, datetime
+from typing import Literal
 
 from ui.contents import (
     CodecRow,
     Difference,
     DraftName,
     Measure,
+    Probe,
+    ProbeControl,
+    ProbeReading,
     Rate,
     Report,
     SetMeasure,
@@ -41,6 +45,7 @@ outputs:
   - {codec: q4_tiled, path: out/healed-q4_tiled.cmf}
 """
 
+Side = Literal["raw", "normed"]
 HELD: dict[DraftName, tuple[float, float]] = {
     "source": (2.11, 1.92),
     "stale": (1.01, 1.28),
@@ -137,6 +142,39 @@ def codecs(held: float = 2.005) -> tuple[CodecRow, ...]:
     )
 
 
+def probe() -> Probe:
+    """What the probe of SmolLM2's stale draft said, four of its eight readings."""
+    plan: tuple[tuple[Side, Side, tuple[float, ...], tuple[float, float]], ...] = (
+        ("raw", "raw", (0.468, 0.417, 0.401), (0.0, 0.0)),
+        ("normed", "raw", (0.418, 0.415, 0.392), (0.018, 0.105)),
+        ("raw", "normed", (0.468, 0.381, 0.365), (0.026, 0.121)),
+        ("normed", "normed", (0.418, 0.368, 0.345), (0.088, 0.223)),
+    )
+    return Probe(
+        hidden="raw",
+        chain="raw",
+        outcome="clear",
+        readings=tuple(
+            ProbeReading(
+                hidden=hidden,
+                chain=chain,
+                order="emb_hid",
+                agreement=rates,
+                drafts=sum(rates),
+                behind=behind,
+            )
+            for hidden, chain, rates, behind in plan
+        ),
+        controls=(
+            ProbeControl(name="shifted", agreement=(0.039, 0.05, 0.047), low=(0.02,) * 3),
+            ProbeControl(name="foreign", agreement=(0.011, 0.015, 0.015), low=(0.0,) * 3),
+        ),
+        chance=(0.116, 0.116, 0.115),
+        rows=(1020, 1016, 1012),
+        windows=4,
+    )
+
+
 def stages() -> tuple[StageRow, ...]:
     plan = (
         ("train_lm", "cached", 0.02, "source trunk"),
@@ -173,6 +211,7 @@ def sample_report(**changes: object) -> Report:
             "prose": Difference(value=0.68, se=0.029, windows=139),
         },
         training=training(),
+        probe=probe(),
         codecs=codecs(),
         provenance={
             "data": [

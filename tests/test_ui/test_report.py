@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from tests.test_ui.pages import Page, Tag, read_page
-from tests.test_ui.sample import CONFIG, measure, sample_report
+from tests.test_ui.sample import CONFIG, measure, probe, sample_report
 from ui.contents import (
     CodecRow,
     Measure,
@@ -28,8 +28,8 @@ def bare() -> Report:
     """The least a report can hold."""
     lone = Measure(drafts_held=1.0, rows=0)
     return sample_report(
-        measures={"healed": lone}, gain=None, gain_by_set={}, training=None, codecs=(),
-        provenance={}, stages=(), machine={}, config="", run="",
+        measures={"healed": lone}, gain=None, gain_by_set={}, training=None,
+        probe=None, codecs=(), provenance={}, stages=(), machine={}, config="", run="",
     )  # fmt: skip
 
 
@@ -221,3 +221,23 @@ def test_tags_are_read_with_their_parents() -> None:
     assert read.tags == [Tag("p", {"class": "a"}, ()), Tag("b", {}, ("p",))]
     with pytest.raises(AssertionError, match="closes"):
         read_page("<p><b></p></b>")
+
+
+def test_the_wiring_used_is_marked_among_what_was_probed() -> None:
+    page = read_page(render(sample_report()))
+    assert "Read as hidden raw, chain raw: it names more of the trunk’s tokens" in page.text
+    assert "raw / raw / embedding used 46.8 41.7 40.1 1.286 best" in page.text
+    assert "normed / raw / embedding 41.8 41.5 39.2 1.225 0.018–0.105" in page.text
+    assert "targets of another window 1.1 1.5 1.5" in page.text
+    assert "all 1,020 rows of 4 training windows" in page.text
+
+
+def test_without_a_probe_there_is_no_section_of_it() -> None:
+    page = read_page(render(bare()))
+    assert "wiring" not in {tag.attrs.get("id") for tag in page.tags}
+
+
+def test_readings_as_good_as_each_other_are_told_so() -> None:
+    same = probe().model_copy(update={"outcome": "same"})
+    page = read_page(render(sample_report(probe=same)))
+    assert "are within 2 % of each other" in page.text

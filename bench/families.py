@@ -53,7 +53,7 @@ DELTA: Json = {
 
 def measure(*, quick: bool = False) -> Json:
     """How many times as quick as `transformers` each family's pass is."""
-    found, rounds = {}, min(rounds_of(quick=quick), 5)
+    found, rounds = {}, min(rounds_of(quick=quick), 3)
     for family in TINY:
         said = race(MODULE, [f"naive {family}", f"ours {family}"], rounds)
         naive, ours = said[f"naive {family}"], said[f"ours {family}"]

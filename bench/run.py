@@ -115,6 +115,9 @@ def _families_table(details: Json) -> list[str]:
     lines = [
         "## Every family's trunk pass against `transformers` in bf16",
         "",
+        f"Random models, 4 layers of 256; {len(runs)} × {details['families'][0]['rounds']} "
+        "rounds.",
+        "",
         "| family | times as quick | tokens a second |",
         "|---|---|---|",
     ]
@@ -169,7 +172,9 @@ def _notes(found: Json) -> list[str]:
         )
     return [
         text
-        + f"Attention runs at {rates['attention_bf16']:,.0f} GF/s in either type, torch's "
+        + "Row 12 with a server: importing Prefect's engine alone takes some 1.4 s of it "
+        '(`python -X importtime -c "import prefect.flow_engine"`). '
+        f"Attention runs at {rates['attention_bf16']:,.0f} GF/s in either type, torch's "
         "own kernel."
     ]
 

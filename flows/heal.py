@@ -4,7 +4,13 @@ from pathlib import Path
 
 from conf.schema import RunConfig, TrainSettings
 from flows.ground import Ground, lay_ground, open_sets, tap_trunk
-from flows.outputs import publish_outputs, refuse_bad_outputs_of, rewritten, targets_of
+from flows.outputs import (
+    publish_outputs,
+    refuse_bad_outputs_of,
+    rewritten,
+    say_foreign_wiring,
+    targets_of,
+)
 from flows.wiring import Start, shipped_start
 from store.artifact import Artifact
 from tasks.drafts import StartSettings, start_draft
@@ -38,6 +44,7 @@ def heal_story(config: RunConfig, runtime: Runtime, command: str) -> HealStory:
     init = None if config.init is None else open_model(config.init, runtime)
     refuse_no_draft(config, student, init)
     ground = lay_ground(student, config, open_sets(config, runtime), runtime)
+    say_foreign_wiring(targets_of(config), ground.measure.wiring, runtime)
     tap_trunk(ground, config, runtime)
     start = starting_draft(config, ground, init, runtime)
     healed = heal_on(ground, start, settings_of(config, ground, start), config, runtime)

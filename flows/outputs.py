@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cmfio.policy import parse_request
-from conf.schema import RunConfig
+from conf.schema import RAW, RunConfig, Wiring
 from store.artifact import Artifact
 from tasks.model_file import Layout, ModelFile, model_in
 from tasks.publish import (
@@ -32,6 +32,18 @@ def targets_of(config: RunConfig) -> list[Target]:
     """Where the outputs go: a Hugging Face student gives folders, unless for a .cmf."""
     student = Path(config.student)
     return [target_of(one.path, one.codec, student) for one in config.outputs]
+
+
+def say_foreign_wiring(targets: Sequence[Target], wiring: Wiring, runtime: Runtime) -> None:
+    """Warns of files whose usual runtimes feed a draft other rows (models.md §4.2)."""
+    for target in targets:
+        if target.layout == "cmf" and wiring != RAW:
+            runtime.progress.say(
+                f"{target.path}: the draft is wired {wiring.text} (hidden/chain); "
+                "runtimes that feed .cmf drafts raw rows will hold fewer of its tokens "
+                "than are measured here: write a Hugging Face folder, or train it for raw "
+                "rows with probe.wiring: {hidden: raw, chain: raw}"
+            )
 
 
 @dataclass(frozen=True)

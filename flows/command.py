@@ -76,9 +76,9 @@ def _exit_code(error: Exception) -> int | None:
     """2 for input a user can mend, 1 for a failure that says why, None for a defect."""
     from cmfio.errors import CmfError
     from nets.errors import ModelError
-    from store.errors import ArtifactError
+    from store.errors import ArtifactError, UnknownName
     from tasks.errors import InputError
 
-    if isinstance(error, InputError | CmfError | ModelError):
+    if isinstance(error, InputError | CmfError | ModelError | UnknownName):
         return BAD_INPUT
     return FAILED if isinstance(error, ArtifactError) else None

@@ -26,6 +26,10 @@ class BadName(ArtifactError):  # noqa: N818
     """A stage, key, array or file name that could leave its place in the store."""
 
 
+class UnknownName(ArtifactError):  # noqa: N818
+    """No artifact, or more than one, goes by the name a user gave."""
+
+
 class NotJson(ArtifactError):  # noqa: N818
     """A value that a manifest or a key cannot hold."""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from store.artifact import Artifact
-from store.errors import ArtifactDamaged, ArtifactError, BadName
+from store.errors import ArtifactDamaged, ArtifactError, BadName, UnknownName
 from store.keys import RESERVED, checked_key, checked_stage
 from store.locks import key_lock
 from store.manifest import RECORD, Manifest
@@ -73,7 +73,7 @@ def _item(store: Store, path: Path) -> Item:
 def chosen(listed: Sequence[Item], name: str) -> list[Item]:
     """The items a user names: a stage's all, or one by the beginning of its key.
 
-    ArtifactError if nothing is called so, or several keys begin so.
+    UnknownName if nothing is called so, or several keys begin so.
     """
     whole = [item for item in listed if item.stage == name]
     if whole:
@@ -81,11 +81,11 @@ def chosen(listed: Sequence[Item], name: str) -> list[Item]:
     found = [item for item in listed if item.name.startswith(name) and "/" in name]
     found += [item for item in listed if item.key.startswith(name)]
     if not found:
-        raise ArtifactError(
+        raise UnknownName(
             f"no artifact is called {name!r}; heal store ls lists their names"
         )
     if len(found) > 1:
-        raise ArtifactError(
+        raise UnknownName(
             f"{name!r} begins the names of {len(found)} artifacts; give more of the key, "
             "or the stage alone for all of it"
         )

@@ -145,7 +145,13 @@ def refuse_too_few(windows: Artifact, batch: int) -> None:
     """InputError unless there are 10 · batch windows, one held out, a full batch."""
     count, held_out = int(windows.numbers["windows"]), int(windows.numbers["held_out"])
     width = windows.manifest.settings["window"]
-    if count < HELD_OUT_EVERY * batch or not held_out or count - held_out < batch:
+    if count >= HELD_OUT_EVERY * batch and not held_out:
+        raise InputError(
+            f"data: none of {count} windows is held out: every tenth record should be, but "
+            "copies go where their first went, and these records are too few or too much "
+            "alike; give text that varies, or set pack.split: windows"
+        )
+    if count < HELD_OUT_EVERY * batch or count - held_out < batch:
         raise InputError(
             f"data: {count} windows of {width} tokens, {held_out} of them held out; a run "
             f"with train.batch {batch} needs {HELD_OUT_EVERY * batch} and one held out: "

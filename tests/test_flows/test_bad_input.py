@@ -67,7 +67,8 @@ def test_no_held_out_window(finished: Ground, tmp_path: Path) -> None:
     records = [[1] * 40] * 40  # one record forty times: all follow the first copy
     data = write_records(tmp_path / "same.jsonl", records)
     said = complaint(finished.config(data=[str(data)]), tmp_path)
-    assert "0 of them held out" in said
+    assert "windows is held out" in said
+    assert "give text that varies, or set pack.split: windows" in said
 
 
 def test_fewer_than_ten_records(finished: Ground, tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def test_a_fresh_draft_trained_by_its_block_only_is_refused(tmp_path: Path) -> N
 
 
 def test_an_unknown_name_lists_the_shipped_ones() -> None:
-    with pytest.raises(ConfigError, match="shipped ones are demo, own_text, qwen14b, smollm2"):
+    with pytest.raises(ConfigError, match="are demo, own_text, qwen14b, smollm2"):
         find_config("qwen41b")
 
 

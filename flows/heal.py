@@ -13,6 +13,7 @@ from flows.outputs import (
 )
 from flows.wiring import Start, shipped_start
 from store.artifact import Artifact
+from tasks.checkup import init_findings
 from tasks.drafts import StartSettings, start_draft
 from tasks.errors import InputError
 from tasks.model_file import ModelFile, open_model
@@ -43,6 +44,7 @@ def heal_story(config: RunConfig, runtime: Runtime, command: str) -> HealStory:
     student = open_model(config.student, runtime)
     init = None if config.init is None else open_model(config.init, runtime)
     refuse_no_draft(config, student, init)
+    refuse_foreign_init(student, init)
     ground = lay_ground(student, config, open_sets(config, runtime), runtime)
     say_foreign_wiring(targets_of(config), ground.measure.wiring, runtime)
     tap_trunk(ground, config, runtime)
@@ -126,6 +128,15 @@ def refuse_no_draft(config: RunConfig, student: ModelFile, init: ModelFile | Non
         raise no_draft(init.path)
     if not (student.has_draft or init is not None or config.start_from_last_layer):
         raise no_draft(student.path)
+
+
+def refuse_foreign_init(student: ModelFile, init: ModelFile | None) -> None:
+    """An `init` whose draft can't stand in the student is refused before data is read."""
+    if init is None:
+        return
+    for found in init_findings(student.path, init.path):
+        if found.level == "blocks":
+            raise InputError(f"{init.path}: {found.what}; {found.todo}")
 
 
 def no_draft(path: Path) -> InputError:

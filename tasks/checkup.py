@@ -26,6 +26,10 @@ Progress = Callable[[int, int], None]
 NORM_STYLES = {"qwen": "gain w", "gemma": "gain 1 + w"}
 
 
+# What an `init` replaces; MTP layers beyond the first are nobody's business.
+HEALED = (f"{DRAFT_PREFIX}layers.0.", f"{DRAFT_PREFIX}norm.")
+
+
 @dataclass(frozen=True)
 class Finding:
     """One thing found: what, where, and what to do; a fact asks for nothing."""
@@ -63,6 +67,12 @@ def init_findings(student: Path, init: Path) -> list[Finding]:
         if not given:
             what = "init carries no draft (no model.mtp.* tensors)"
             return [Finding("blocks", where, what, "name a model that has one")]
+        lacking = sorted(n for n in shapes if n.startswith(HEALED) and n not in given)
+        if lacking:
+            what = f"init's draft doesn't fit the student: it has no {lacking[0]!r}"
+            return [
+                Finding("blocks", where, what, "name the model the student was made of")
+            ]
         taken = {n: s for n, s in given.items() if not (shapes and _is_before_block(n))}
         try:
             family = find_family(own.header.arch, _shapes(own))

@@ -10,7 +10,7 @@ import yaml
 from typer.testing import CliRunner
 
 from flows.cli import app
-from tests.builders import TinySpec, tiny_qwen3, write_model
+from tests.builders import TinySpec, model_of, tiny_llama, tiny_qwen3, write_model
 from tests.small_heal import VOCAB, Ground, write_records
 
 
@@ -162,6 +162,22 @@ def test_an_output_that_is_the_input(finished: Ground, tmp_path: Path, way: str)
     said = complaint(finished.config(student=str(student), outputs=outputs), tmp_path)
     assert "inputs are never overwritten" in said
     assert student.read_bytes() == before
+
+
+def test_an_init_that_does_not_fit(finished: Ground, tmp_path: Path) -> None:
+    model = tiny_qwen3()
+    narrow = {"model.mtp.norm.weight": model.read("model.mtp.norm.weight")[:16]}
+    other = model_of(model.arch, model.tensors | narrow)
+    init = write_model(tmp_path / "narrow.cmf", other)
+    said = complaint(finished.config(init=str(init)), tmp_path)
+    assert f"{init}: init's draft doesn't fit the student" in said
+    assert "name the model the student was made of" in said
+
+
+def test_an_init_of_another_family(finished: Ground, tmp_path: Path) -> None:
+    init = write_model(tmp_path / "llama.cmf", tiny_llama())
+    said = complaint(finished.config(init=str(init)), tmp_path)
+    assert "it has no 'model.mtp.layers.0.self_attn.k_norm.weight'" in said
 
 
 def test_an_output_that_is_the_init(finished: Ground, tmp_path: Path) -> None:

@@ -70,6 +70,21 @@ def nearest(recipe: Recipe, past: Sequence[Manifest]) -> Nearest | None:
     )
 
 
+def most_telling(recipe: Recipe, past: Sequence[Manifest]) -> Manifest | None:
+    """Of the artifacts with the fewest differences the one that did most work.
+
+    What a small one took is mostly what it takes to begin, and would be scaled with it.
+    """
+    counted = [(len([*differences(recipe, one)]), one) for one in past]
+    fewest = min((count for count, _ in counted), default=0)
+    close = [one for count, one in counted if count == fewest]
+    return max(
+        close,
+        key=lambda one: (sum(_work(one.numbers, one.settings).values()), one.started),
+        default=None,
+    )
+
+
 def differences(recipe: Recipe, past: Recipe) -> Iterator[Difference]:
     """Everything in a call's key that is otherwise in another's."""
     if recipe.version != past.version:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from store.manifest import Manifest, Recipe
-from store.nearest import cost, nearest
+from store.nearest import cost, most_telling, nearest
 
 BASE: dict[str, Any] = {
     "stage": "train_draft",
@@ -77,6 +77,15 @@ def test_the_fewest_differences_win_then_the_latest() -> None:
     found = nearest(recipe(settings=BASE["settings"] | {"lr": 0.2}), [old, far, new])
     assert found is not None
     assert found.manifest is new
+
+
+def test_a_small_one_that_is_as_near_is_not_scaled_up() -> None:
+    whole = past("2030-01-01", numbers={"tokens": 4096})
+    probe = past("2031-01-01", numbers={"tokens": 256})
+    far = past("2032-01-01", numbers={"tokens": 9999}, inputs={})
+    wanted = recipe(settings=BASE["settings"] | {"lr": 0.2})
+    assert most_telling(wanted, [whole, probe, far]) is whole
+    assert most_telling(wanted, []) is None
 
 
 def test_many_differences_are_counted() -> None:

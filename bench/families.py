@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bench.real_model import BUDGET_BYTES, KEPT
+from bench.real_model import BUDGET_BYTES, KEPT, trunk_of
 from bench.turns import (
     ALLOCATOR,
     FOLDER,
@@ -28,10 +28,7 @@ from bench.turns import (
     rounds_of,
     seconds,
 )
-from cmfio.models import open_weights
 from nets.head import topk_rows
-from nets.trunk import Trunk, build_trunk
-from tasks.model_file import weights_of
 from tests.tiny_checkpoints import TINY, Wishes, make_checkpoint
 
 MODULE, WINDOWS, WIDTH, VOCAB = "bench.families", 4, 512, 8192
@@ -74,7 +71,7 @@ def measure(*, quick: bool = False) -> Json:
 
 def ours(family: str) -> Round:
     """Our pass: rows, then the fused head."""
-    model, ids_WT = trunk(checkpoint(family)), ids()
+    model, ids_WT = trunk_of(checkpoint(family), torch.bfloat16), ids()
 
     def one_pass() -> None:
         normed_RH = model.final_norm(model.hidden(ids_WT)).flatten(0, 1)
@@ -114,19 +111,6 @@ def checkpoint(family: str) -> Path:
 
 def _windows(own: Json) -> Json:
     return {"sliding_window": 256} if "sliding_window" in own else {}
-
-
-def trunk(folder: Path) -> Trunk:
-    """As a trunk pass loads it."""
-    with open_weights(folder) as model:
-        weights = weights_of(model)
-        return build_trunk(
-            model.header.arch,
-            weights.shapes,
-            weights.read,
-            device="cpu",
-            dtype=torch.bfloat16,
-        )
 
 
 def peer(folder: Path) -> Any:  # transformers has no types

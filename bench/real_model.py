@@ -14,6 +14,7 @@ from torch import Tensor
 
 from bench.turns import FOLDER
 from cmfio.gguf import find_wheel_gguf, import_gguf
+from cmfio.models import open_weights
 from cmfio.reader import open_container
 from cmfio.tokenizer import load_tokenizer
 from nets.head import topk_rows
@@ -38,10 +39,15 @@ def model_path() -> Path:
 
 def trunk(dtype: torch.dtype, *, is_compiled: bool = False) -> Trunk:
     """The model's trunk, as a trunk pass loads it."""
-    with open_container(model_path()) as container:
-        weights = weights_of(container)
+    return trunk_of(model_path(), dtype, is_compiled=is_compiled)
+
+
+def trunk_of(path: Path, dtype: torch.dtype, *, is_compiled: bool = False) -> Trunk:
+    """The trunk of a container or a checkpoint's folder."""
+    with open_weights(path) as model:
+        weights = weights_of(model)
         return build_trunk(
-            container.header.arch,
+            model.header.arch,
             weights.shapes,
             weights.read,
             device="cpu",

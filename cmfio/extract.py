@@ -14,7 +14,6 @@ from cmfio.reader import Container
 from cmfio.verify import check_sections, check_tensor
 
 ALIASES = {"tokenizer": "vocab"}
-NPY_BUFFER = 1 << 22
 
 
 def dump_tensor(container: Container, name: str, out: Path) -> None:

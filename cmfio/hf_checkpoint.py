@@ -10,11 +10,6 @@ import mmap
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Self
-
-import numpy as np
-from numpy.typing import NDArray
 
 from cmfio.copying import CHUNK_BYTES, FileRange, part, read_range
 from cmfio.errors import MissingTensor, ParseError, UnsupportedFeature
@@ -24,6 +19,7 @@ from cmfio.hf_header import Described, describe_folder
 from cmfio.hf_heads import EH_PROJ, EMBED, LM_HEAD, MTP, Head, find_head
 from cmfio.hf_layout import check_stated, model_order
 from cmfio.hf_names import canonical_name
+from cmfio.open_model import OpenModel
 from cmfio.safetensors_files import SafeTensor, open_checkpoint
 from cmfio.swapped import swapped_halves
 
@@ -32,7 +28,7 @@ DTYPES = {"F32": "f32", "F16": "f16", "BF16": "bf16"}
 BUFFERS = (".rotary_emb.inv_freq",)
 
 
-class Checkpoint:
+class Checkpoint(OpenModel):
     """An open checkpoint. Use it in a `with`.
 
     `tensors` are all of the files' by their own names, `sources` the canonical names of
@@ -152,18 +148,6 @@ class Checkpoint:
             yield payload[start : start + CHUNK_BYTES]
             self._forget(self.stored(name), start, CHUNK_BYTES)
 
-    def tensor(
-        self, name: str, out: NDArray[np.float32] | None = None
-    ) -> NDArray[np.float32]:
-        """The values of a tensor, f32, in `out` or a new array."""
-        from cmfio.codecs.registry import decode_payload
-
-        entry = self.entry(name)
-        where = f"{self.path}: tensor {name!r}"
-        values = decode_payload(self.payload(name), entry.dtype, entry.shape, where, out)
-        self.forget(name)
-        return values
-
     def forget(self, name: str) -> None:
         """Hand back the memory of a tensor's bytes; they can be read again."""
         stored = self.stored(name)
@@ -187,17 +171,6 @@ class Checkpoint:
         first -= first % mmap.PAGESIZE
         if end > first:
             self._map(stored).madvise(mmap.MADV_DONTNEED, first, end - first)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def open_hf(folder: Path, patch: Path | None = None) -> Checkpoint:

@@ -27,7 +27,6 @@ EVERYWHERE = {
     "tie_word_embeddings",
     "mtp",
 }
-MOE_FIELDS = {"num_experts", "top_k", "moe_intermediate_size", "norm_topk_prob"}
 
 
 def config_from_header(

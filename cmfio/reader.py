@@ -10,11 +10,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, BinaryIO, Self
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, BinaryIO
 
 from cmfio.copying import CHUNK_BYTES, FileRange
 from cmfio.directory import by_name, check_entries, parse_directory
@@ -27,6 +23,7 @@ from cmfio.errors import (
     UnknownCodec,
 )
 from cmfio.header import Header, TensorEntry, parse_header
+from cmfio.open_model import OpenModel
 from cmfio.opening import open_regular, reason
 from cmfio.rules import check_arch, check_knowledge, check_prism_targets
 from cmfio.sections import check_index, check_masks
@@ -76,7 +73,7 @@ class ShardFile:
         _unmap(self.map)
 
 
-class Container:
+class Container(OpenModel):
     """An open model: one file or all its shards. Use it in a `with`."""
 
     def __init__(self, files: Sequence[ShardFile]) -> None:
@@ -142,21 +139,6 @@ class Container:
             yield payload[start : start + CHUNK_BYTES]
             self.files[entry.shard].forget(entry.offset + start, CHUNK_BYTES)
 
-    def tensor(
-        self, name: str, out: NDArray[np.float32] | None = None
-    ) -> NDArray[np.float32]:
-        """The values of a tensor, f32, in `out` or a new array.
-
-        UnknownCodec if its dtype holds none; BoundsError if its payload contradicts itself.
-        """
-        from cmfio.codecs.registry import decode_payload
-
-        entry = self.entry(name)
-        where = f"{self.path}: tensor {name!r}"
-        values = decode_payload(self.payload(name), entry.dtype, entry.shape, where, out)
-        self.forget(name)
-        return values
-
     def forget(self, name: str) -> None:
         """Hand back the memory of a tensor's stored bytes; they can be read again."""
         entry = self.entries[name]
@@ -178,17 +160,6 @@ class Container:
         """Let all files go."""
         for file in self.files:
             file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _trailing(self, name: str) -> memoryview | None:
         section = self.files[0].section(name)

@@ -37,10 +37,15 @@ class Difference:
 
 @dataclass(frozen=True)
 class Nearest:
-    """The artifact of a stage that differs least from a call, and in what."""
+    """The artifact of a stage that differs least from a call, and in what.
+
+    `telling` is, of all that differ as little, the one that did most work: what a small one
+    took is mostly what it takes to begin, and would be scaled with it.
+    """
 
     manifest: Manifest
     differences: tuple[Difference, ...]
+    telling: Manifest
 
     def text(self) -> str:
         """The first differences, and where they were otherwise."""
@@ -62,27 +67,19 @@ class Cost:
 
 def nearest(recipe: Recipe, past: Sequence[Manifest]) -> Nearest | None:
     """The artifact with the fewest differences, the latest of those; None without any."""
-    compared = [Nearest(one, tuple(differences(recipe, one))) for one in past]
-    return min(
-        sorted(compared, key=lambda one: one.manifest.started, reverse=True),
-        key=lambda one: len(one.differences),
-        default=None,
-    )
+    compared = [(one, tuple(differences(recipe, one))) for one in past]
+    fewest = min((len(found) for _, found in compared), default=0)
+    close = [(one, found) for one, found in compared if len(found) == fewest]
+    if not close:
+        return None
+    latest, found = max(close, key=lambda pair: pair[0].started)
+    telling = max((one for one, _ in close), key=lambda one: (_amount(one), one.started))
+    return Nearest(latest, found, telling)
 
 
-def most_telling(recipe: Recipe, past: Sequence[Manifest]) -> Manifest | None:
-    """Of the artifacts with the fewest differences the one that did most work.
-
-    What a small one took is mostly what it takes to begin, and would be scaled with it.
-    """
-    counted = [(len([*differences(recipe, one)]), one) for one in past]
-    fewest = min((count for count, _ in counted), default=0)
-    close = [one for count, one in counted if count == fewest]
-    return max(
-        close,
-        key=lambda one: (sum(_work(one.numbers, one.settings).values()), one.started),
-        default=None,
-    )
+def _amount(done: Manifest) -> float:
+    """Of work, in whatever its numbers count."""
+    return sum(_work(done.numbers, done.settings).values())
 
 
 def differences(recipe: Recipe, past: Recipe) -> Iterator[Difference]:

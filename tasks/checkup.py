@@ -15,7 +15,7 @@ from cmfio.reader import Container
 from cmfio.verify import verify
 from nets.errors import ModelError
 from nets.families import Family, find_family
-from nets.geometry import draft_geometry, trunk_geometry
+from nets.geometry import DRAFT_LAYER, draft_geometry, trunk_geometry
 from tasks.drafts import BEFORE_BLOCK
 from tasks.model_file import DRAFT_PREFIX
 
@@ -24,10 +24,8 @@ Shapes = Mapping[str, tuple[int, ...]]
 Progress = Callable[[int, int], None]
 
 NORM_STYLES = {"qwen": "gain w", "gemma": "gain 1 + w"}
-
-
 # What an `init` replaces; MTP layers beyond the first are nobody's business.
-HEALED = (f"{DRAFT_PREFIX}layers.0.", f"{DRAFT_PREFIX}norm.")
+HEALED = (DRAFT_LAYER, f"{DRAFT_PREFIX}norm.")
 
 
 @dataclass(frozen=True)
@@ -67,28 +65,30 @@ def init_findings(student: Path, init: Path) -> list[Finding]:
         if not given:
             what = "init carries no draft (no model.mtp.* tensors)"
             return [Finding("blocks", where, what, "name a model that has one")]
-        lacking = sorted(n for n in shapes if n.startswith(HEALED) and n not in given)
-        if lacking:
-            what = f"init's draft doesn't fit the student: it has no {lacking[0]!r}"
-            return [
-                Finding("blocks", where, what, "name the model the student was made of")
-            ]
-        taken = {n: s for n, s in given.items() if not (shapes and _is_before_block(n))}
-        try:
-            family = find_family(own.header.arch, _shapes(own))
-            draft_geometry(family, own.header.arch, {**shapes, **taken})
-        except ModelError as error:
-            said = refusal(error, where)
-            what = f"init's draft doesn't fit the student: {said.what}"
-            return [
-                Finding("blocks", where, what, "name the model the student was made of")
-            ]
-    return [Finding("fact", where, "init's draft has the student's shapes")]
+        misfit = _misfit(own, shapes, given)
+    if misfit is None:
+        return [Finding("fact", where, "init's draft has the student's shapes")]
+    what = f"init's draft doesn't fit the student: {misfit}"
+    return [Finding("blocks", where, what, "name the model the student was made of")]
+
+
+def _misfit(student: AnyModel, shapes: Shapes, given: Shapes) -> str | None:
+    """Why a draft of shapes `given` can't stand in a student whose own has `shapes`."""
+    lacking = sorted(n for n in shapes if n.startswith(HEALED) and n not in given)
+    if lacking:
+        return f"it has no {lacking[0]!r}"
+    taken = {n: s for n, s in given.items() if not (shapes and n.startswith(BEFORE_BLOCK))}
+    arch = student.header.arch
+    try:
+        draft_geometry(find_family(arch, student.shapes), arch, {**shapes, **taken})
+    except ModelError as error:
+        return refusal(error, student.path.name).what
+    return None
 
 
 def _family(model: AnyModel, where: str) -> Family | Finding:
     try:
-        return find_family(model.header.arch, _shapes(model))
+        return find_family(model.header.arch, model.shapes)
     except ModelError as error:
         return refusal(error, where)
 
@@ -96,7 +96,7 @@ def _family(model: AnyModel, where: str) -> Family | Finding:
 def _trunk(family: Family, model: AnyModel, where: str) -> Iterator[Finding]:
     arch = model.header.arch
     try:
-        geometry = trunk_geometry(arch, _shapes(model))
+        geometry = trunk_geometry(arch, model.shapes)
     except ModelError as error:
         yield refusal(error, where)
         return
@@ -116,7 +116,7 @@ def _draft(
     if not shapes and not needs_draft:
         return
     try:
-        draft_geometry(family, model.header.arch, _shapes(model))
+        draft_geometry(family, model.header.arch, model.shapes)
     except ModelError as error:
         found = refusal(error, where)
         is_lost = promised is not None and not shapes
@@ -175,10 +175,8 @@ def _bytes(model: AnyModel, where: str, progress: Progress) -> Iterator[Finding]
 def weights_met(path: Path) -> int:
     """The weights that a token is multiplied with on its way through the trunk."""
     with open_weights(path) as model:
-        arch, geometry = (
-            model.header.arch,
-            trunk_geometry(model.header.arch, _shapes(model)),
-        )
+        arch = model.header.arch
+        geometry = trunk_geometry(arch, model.shapes)
     used = 1.0 if arch.moe is None else arch.moe.top_k
     layers = sum(
         math.prod(part.shape) * (used / layer.experts if ".experts." in part.name else 1)
@@ -188,13 +186,5 @@ def weights_met(path: Path) -> int:
     return round(layers) + arch.vocab_size * arch.hidden_size
 
 
-def _is_before_block(name: str) -> bool:
-    return name.startswith(BEFORE_BLOCK)
-
-
-def _shapes(model: AnyModel) -> Shapes:
-    return {name: entry.shape for name, entry in model.entries.items()}
-
-
 def _draft_shapes(model: AnyModel) -> Shapes:
-    return {n: s for n, s in _shapes(model).items() if n.startswith(DRAFT_PREFIX)}
+    return {n: s for n, s in model.shapes.items() if n.startswith(DRAFT_PREFIX)}

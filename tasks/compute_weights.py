@@ -36,8 +36,7 @@ class ComputeWeights:
 def compute_weights(container: AnyModel, dtype: torch.dtype) -> ComputeWeights:
     """The tensors of an open container; good until it is closed."""
     source = _Source(container, dtype)
-    shapes = {name: entry.shape for name, entry in container.entries.items()}
-    return ComputeWeights(shapes, source.read, source.read_rows)
+    return ComputeWeights(container.shapes, source.read, source.read_rows)
 
 
 @dataclass(frozen=True)

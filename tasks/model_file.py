@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from pydantic import JsonValue
 
-from cmfio.header import TensorEntry
 from cmfio.hf_checkpoint import Checkpoint
 from cmfio.hf_folder import side_files
 from cmfio.hf_identity import checkpoint_digests, file_digests
@@ -234,11 +233,7 @@ def weights_of(container: AnyModel) -> Weights:
     """The tensors of an open model; `read` decodes one to f32."""
     import torch
 
-    entries: Mapping[str, TensorEntry] = container.entries
-    return Weights(
-        {name: entry.shape for name, entry in entries.items()},
-        lambda name: torch.from_numpy(container.tensor(name)),
-    )
+    return Weights(container.shapes, lambda name: torch.from_numpy(container.tensor(name)))
 
 
 def torch_dtype(dtype: Literal["bf16", "f32"]) -> "torch.dtype":

@@ -8,10 +8,12 @@ their rows waiting. A pass that is cut has the shards it finished.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Protocol, Self
 
-from tasks.model_file import ModelPart
+from cmfio.header import Arch
+from tasks.model_file import ModelPart, open_part
 from tasks.placed_trunk import placed_trunk
 from tasks.progress import Bar
 from tasks.shard_rows import (
@@ -61,6 +63,12 @@ class PassTrunk:
     def content_digest(self) -> str:
         """The trunk's identity."""
         return self.part.content_digest
+
+    @cached_property
+    def arch(self) -> Arch:
+        """What the trunk is; every shard's size follows from it."""
+        with open_part(self.part) as model:
+            return model.header.arch
 
     def way(self, settings: ShardSettings, runtime: Runtime) -> Way:
         """The trunk, ready to give the rows of a shard."""

@@ -126,8 +126,7 @@ def trunk_bytes(
     """What a model file's trunk takes, and a pass over it with calls of so many tokens."""
     with open_part(part) as container:
         arch = container.header.arch
-        shapes = {name: entry.shape for name, entry in container.entries.items()}
-    geometry = trunk_geometry(arch, shapes)
+        geometry = trunk_geometry(arch, container.shapes)
     item = 2 if dtype == "bf16" else 4
     table = arch.vocab_size * arch.hidden_size * item
     layers = [_layer_bytes(layer, item) for layer in geometry.layers]

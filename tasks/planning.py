@@ -18,7 +18,7 @@ from store.errors import ArtifactDamaged
 from store.inputs import Digestible
 from store.keys import plain_json
 from store.manifest import WORK, Manifest, Recipe, key_of
-from store.nearest import Cost, Difference, cost, most_telling, nearest
+from store.nearest import Cost, Difference, cost, nearest
 from store.store import Store
 
 FREE = Cost(0, 0.0)
@@ -110,14 +110,13 @@ class Planner:
     def _pending(self, asked: Asked, key: str, why: str | None) -> Pending:
         """A stand-in; `why` it misses, unless the nearest artifact tells."""
         recipe = asked.recipe
-        manifests = self._manifests(recipe.stage)
-        past, telling = nearest(recipe, manifests), most_telling(recipe, manifests)
+        past = nearest(recipe, self._manifests(recipe.stage))
         expected = asked.expects(past.manifest if past else None)
         is_known = not any(_pending_in(recipe.inputs))
         if why is None:
             why = past.text() if past else f"there is no {recipe.stage} in this store yet"
-        if telling is not None:
-            expense = cost(recipe, expected, telling)
+        if past is not None:
+            expense = cost(recipe, expected, past.telling)
         else:
             expense = Cost((asked.needs() or None) if is_known else None, None)
         self.stages.append(

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from cmfio.arch import Mtp
 from cmfio.codecs.base import F32
 from cmfio.header import Header
+from cmfio.models import AnyModel
 from cmfio.reader import open_container
 from cmfio.rewrite import rewrite
 from conf.schema import Settings
@@ -74,9 +75,13 @@ def rewrite_model(
             header=with_draft(container.header),
         )
     with open_container(target) as written:
-        entries = [e for n, e in written.entries.items() if n.startswith(DRAFT_PREFIX)]
+        return {"bytes": target.stat().st_size, **draft_numbers(written)}
+
+
+def draft_numbers(written: AnyModel) -> dict[str, object]:
+    """Bytes and dtypes of a written model's `model.mtp.*`."""
+    entries = [e for n, e in written.entries.items() if n.startswith(DRAFT_PREFIX)]
     return {
-        "bytes": target.stat().st_size,
         "draft_bytes": sum(entry.nbytes for entry in entries),
         "dtypes": sorted({entry.dtype for entry in entries}),
     }

@@ -22,7 +22,7 @@ from tasks.model_file import (
     open_model,
 )
 from tasks.planning import is_pending
-from tasks.rewrite import RewriteSettings, trained_values
+from tasks.rewrite import RewriteSettings, draft_numbers, trained_values
 from tasks.stage import Runtime, stage
 
 PATCH = "patch"
@@ -80,12 +80,10 @@ def rewrite_checkpoint(
 
 
 def _numbers(after: Checkpoint) -> Mapping[str, object]:
-    entries = [e for n, e in after.entries.items() if n.startswith(DRAFT_PREFIX)]
     assert after.head is not None, "one was just written"
     return {
         "bytes": _weight_bytes(after),
-        "draft_bytes": sum(entry.nbytes for entry in entries),
-        "dtypes": sorted({entry.dtype for entry in entries}),
+        **draft_numbers(after),
         "healed": after.head.healed,
         "kept": list(after.head.kept),
     }

@@ -62,8 +62,7 @@ def resolve_compile(wanted: Choice, trunk: ModelPart, windows: Artifact) -> bool
         return wanted is True
     with open_part(trunk) as container:
         arch = container.header.arch
-        shapes = {name: entry.shape for name, entry in container.entries.items()}
-    geometry = trunk_geometry(arch, shapes)
+        geometry = trunk_geometry(arch, container.shapes)
     if geometry.family.not_compiled is None:
         return wanted is True or _pays_compiled(arch, geometry, windows)
     if wanted is True:
@@ -82,7 +81,7 @@ def _pays_compiled(arch: Arch, geometry: TrunkGeometry, windows: Artifact) -> bo
 
 def _shard_bytes(settings: ShardSettings, *, trunk: PassTrunk, shard: WindowShard) -> int:
     """The rows of a shard as they are in memory; on disk top-k is a little smaller."""
-    arch = _arch(trunk.part)
+    arch = trunk.arch
     hidden = arch.hidden_size * (2 if settings.dtype == "bf16" else 4)
     kept = min(settings.topk, arch.vocab_size)
     return len(shard.length) * settings.window * (hidden + kept * (4 + 4) + 4)
@@ -112,7 +111,7 @@ def trunk_shard(
     """`hidden` [n, T, H], `topk_id` and `topk_p` [n, T, K], `logsumexp` [n, T]."""
     way = trunk.way(settings, runtime)
     total = len(shard.length)
-    arrays = create_rows(out, settings, total, _arch(trunk.part))
+    arrays = create_rows(out, settings, total, trunk.arch)
     with runtime.stop.heeded():
         for start in range(0, total, windows_a_call(settings)):
             runtime.stop.check(f"in a shard, after {start} of its {total} windows")
@@ -239,13 +238,9 @@ def _refuse_little_room(
     refuse_little_room(root, missing, "the trunk pass")
 
 
-def _arch(trunk: ModelPart) -> Arch:
-    with open_part(trunk) as container:
-        return container.header.arch
-
-
 def _refuse_foreign_ids(packed: Windows, trunk: ModelPart) -> None:
-    vocab = _arch(trunk).vocab_size
+    with open_part(trunk) as container:
+        vocab = container.header.arch.vocab_size
     foreign = np.argwhere(packed.ids >= vocab)
     if len(foreign):
         window, place = (int(i) for i in foreign[0])

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from store.manifest import Manifest, Recipe
-from store.nearest import cost, most_telling, nearest
+from store.nearest import cost, nearest
 
 BASE: dict[str, Any] = {
     "stage": "train_draft",
@@ -84,8 +84,10 @@ def test_a_small_one_that_is_as_near_is_not_scaled_up() -> None:
     probe = past("2031-01-01", numbers={"tokens": 256})
     far = past("2032-01-01", numbers={"tokens": 9999}, inputs={})
     wanted = recipe(settings=BASE["settings"] | {"lr": 0.2})
-    assert most_telling(wanted, [whole, probe, far]) is whole
-    assert most_telling(wanted, []) is None
+    found = nearest(wanted, [whole, probe, far])
+    assert found is not None
+    assert found.telling is whole
+    assert nearest(wanted, []) is None
 
 
 def test_many_differences_are_counted() -> None:

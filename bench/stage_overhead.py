@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bench.turns import FOLDER, Json, main, target
-from conf.schema import Settings
+from conf.base import Settings
 from store.artifact import Artifact
 from store.store import Store
 from tasks.stage import Runtime, stage

@@ -4,7 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from conf.schema import DataSpec, RunConfig, Settings
+from conf.base import Settings
+from conf.schema import DataSpec, RunConfig
 
 SHIPPED_DEMOS = {"tiny": "demo", "smollm2": "smollm2"}  # model: configuration
 

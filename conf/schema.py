@@ -3,26 +3,13 @@
 from collections.abc import Mapping
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Discriminator,
-    Field,
-    SerializerFunctionWrapHandler,
-    Tag,
-    model_serializer,
-    model_validator,
-)
+from pydantic import Discriminator, Field, Tag, model_validator
 
-Depth = Annotated[int, Field(ge=1, le=16)]
+from conf.base import Depth, Settings, Wiring
+from conf.training import TrainConfig
+
 Choice: TypeAlias = Literal["auto"] | bool
 Placement: TypeAlias = Literal["auto", "resident", "stream"]
-
-
-class Settings(BaseModel):
-    """Base of all settings: frozen, unknown keys refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class DataSpec(Settings):
@@ -74,34 +61,17 @@ SetSpec: TypeAlias = Annotated[
 ]
 
 
-class Wiring(Settings):
-    """Which rows a draft was made to read: before their norm (`raw`) or after it.
-
-    `hidden`: the trunk's rows, at step 1; `chain`: the draft's own, from step 2 on.
-    """
-
-    hidden: Literal["raw", "normed"]
-    chain: Literal["raw", "normed"]
-
-    @property
-    def text(self) -> str:
-        """`raw/normed`: hidden, then chain."""
-        return f"{self.hidden}/{self.chain}"
-
-
-RAW = Wiring(hidden="raw", chain="raw")
-NORMED = Wiring(hidden="normed", chain="normed")
-
-
 class PackConfig(Settings):
     """Windows of `window` tokens; `split`: what is held out by tens (healing.md §4).
 
-    `isolate` keeps the records in one window apart, in trunk and draft alike.
+    `isolate` keeps the records in one window apart, in trunk and draft alike. `hold_all`
+    holds out every window: a pure measure, of text no training read.
     """
 
     window: Annotated[int, Field(ge=32)] = 2048
     split: Literal["records", "windows"] = "records"
     isolate: bool = False
+    hold_all: bool = False
 
 
 class TrunkConfig(Settings):
@@ -123,33 +93,23 @@ class ProbeConfig(Settings):
     wiring: Literal["auto"] | Wiring = "auto"
 
 
-class TrainConfig(Settings):
-    """Draft training (healing.md §8). `steps`, when given, replaces `epochs`.
+class Cost(Settings):
+    """What verifying a round and drafting one token cost, in steps of plain decoding."""
 
-    From chain step 2 on, `on_path` trains only chains that a decode would run (fed with the
-    trunk's own tokens), `anchors` only a share of the starts: the head is most of the cost
-    where the vocabulary is large.
-    """
-
-    depth: Depth = 3
-    trainable: Literal["auto", "block", "all"] = "auto"
-    lr: Annotated[float, Field(gt=0)] = 2e-5
-    epochs: Annotated[float, Field(gt=0)] = 1.0
-    steps: Annotated[int, Field(ge=1)] | None = None
-    batch: Annotated[int, Field(ge=1)] = 2
-    eval_every: Annotated[int, Field(ge=1)] = 25
-    eval_windows: Annotated[int, Field(ge=1)] | None = None
-    patience: Annotated[int, Field(ge=1)] | None = 6
-    select_by: Literal["walk", "starts"] = "walk"
-    on_path: bool = False
-    anchors: Annotated[float, Field(gt=0, le=1)] | None = None
-    seed: int = 0
+    verify: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+    draft: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.06
 
 
 class MeasureConfig(Settings):
-    """The final measure: chain depth; all held-out windows are read."""
+    """The final measure: all held-out windows are read.
+
+    Sampling acceptance is told at each of `temperatures`; expected speed follows from
+    `cost`, `timed`: as this machine has it.
+    """
 
     depth: Depth = 3
+    temperatures: tuple[Annotated[float, Field(ge=0, le=10)], ...] = (0.0, 0.7, 1.0)
+    cost: Literal["timed"] | Cost = Cost()
 
 
 class TapsConfig(Settings):
@@ -192,6 +152,7 @@ class RunConfig(Settings):
     measure: MeasureConfig = MeasureConfig()
     outputs: tuple[OutputSpec, ...] = ()
     taps: TapsConfig | None = None
+    dump: bool = False
     runtime: RuntimeConfig = RuntimeConfig()
 
     @model_validator(mode="after")
@@ -205,38 +166,9 @@ class RunConfig(Settings):
                 "train.trainable is block, but a draft started from the last layer must be "
                 "trained whole; set train.trainable to all or auto"
             )
+        if self.pack.hold_all and self.train.trains:
+            raise ValueError(
+                "pack.hold_all holds out every window, so there is nothing to train on; "
+                "set train.epochs to 0 to measure only"
+            )
         return self
-
-
-class Wired(Settings):
-    """Settings of a stage that runs a draft: how that is wired.
-
-    Raw rows go unsaid: what was made before there was a choice keeps its key.
-    """
-
-    wiring: Wiring
-
-    @model_serializer(mode="wrap")
-    def _raw_is_unsaid(self, dump: SerializerFunctionWrapHandler) -> dict[str, object]:
-        said: dict[str, object] = dump(self)
-        if self.wiring == RAW:
-            del said["wiring"]
-        return said
-
-
-class TrainSettings(Wired):
-    """What `train_draft` is keyed by and what `nets.training.fit` reads: no `auto` left."""
-
-    depth: Depth
-    trainable: Literal["block", "all"]
-    lr: float
-    steps: int
-    batch: int
-    eval_every: int
-    eval_windows: int | None
-    patience: int | None
-    select_by: Literal["walk", "starts"]
-    on_path: bool
-    anchors: float | None
-    seed: int
-    dtype: Literal["bf16", "f32"]

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from cmfio.errors import CmfError, FileNotFound, InvalidMagic
+from conf.base import Wiring
 from conf.machine import ComputeType, describe, resolve_dtype
-from conf.schema import RunConfig, Wiring
+from conf.schema import RunConfig
 from flows.ground import open_sets, pack_sets, shard_settings
 from flows.plan import plan_heal, plan_line
 from flows.wiring import convention, probe_start

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from conf.machine import resolve_dtype
-from conf.schema import RunConfig, TrainSettings, WriteSpec
+from conf.schema import RunConfig, WriteSpec
+from conf.training import TrainSettings
 from flows.wiring import FoundWiring, find_wiring
 from store.artifact import Artifact
 from tasks.drafts import DraftSource

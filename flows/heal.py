@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from conf.schema import RunConfig, TrainSettings
+from conf.schema import RunConfig
+from conf.training import TrainSettings
 from flows.ground import Ground, lay_ground, open_sets, tap_trunk
 from flows.outputs import (
     publish_outputs,

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cmfio.policy import parse_request
-from conf.schema import RAW, RunConfig, Wiring
+from conf.base import RAW, Wiring
+from conf.schema import RunConfig
 from store.artifact import Artifact
 from tasks.model_file import Layout, ModelFile, model_in
 from tasks.publish import (

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from conf.schema import NORMED, RAW, RunConfig, Wiring
+from conf.base import NORMED, RAW, Wiring
+from conf.schema import RunConfig
 from store.artifact import Artifact
 from tasks.drafts import DraftSource
 from tasks.model_file import ModelFile, ModelPart, open_model

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from cmfio.header import Arch
-from conf.schema import RAW, Wiring
+from conf.base import RAW, Wiring
 from nets.errors import ModelError
 from nets.families import Shapes
 from nets.geometry import (

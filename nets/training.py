@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from conf.schema import TrainSettings
 from conf.shuffle import Xorshift64
+from conf.training import TrainSettings
 from nets.draft import Draft
 from nets.errors import Stopped, TrainingError
 from nets.evaluate import Compute, evaluate

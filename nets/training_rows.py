@@ -6,7 +6,7 @@ Axes: B windows, T positions, C chain steps.
 import torch
 from torch import Tensor
 
-from conf.schema import TrainSettings
+from conf.training import TrainSettings
 from nets.source import Batch, fed_own_tokens
 
 

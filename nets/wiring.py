@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from conf.schema import Wiring
+from conf.base import Wiring
 from nets.agreement import (
     Agreement,
     agreement,

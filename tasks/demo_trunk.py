@@ -9,8 +9,8 @@ import numpy as np
 from cmfio.header import Arch, Header
 from cmfio.rewrite import encode_tensor
 from cmfio.writer import write_container
+from conf.base import Settings
 from conf.demo import TrunkRecipe
-from conf.schema import Settings
 from store.artifact import Artifact
 from tasks.model_file import MODEL_NAME, TOKENIZER_NAME
 from tasks.packed import read_windows

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from conf.schema import Settings, Wiring
+from conf.base import Settings, Wiring
 from nets.errors import TrainingError
 from store.artifact import Artifact
 from tasks.model_file import DRAFT_PREFIX, ModelPart, open_part, torch_dtype, weights_of

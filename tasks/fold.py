@@ -10,7 +10,7 @@ import numpy.typing as npt
 from cmfio.reader import Container, open_container
 from cmfio.rewrite import copy_tensor, encode_later
 from cmfio.writer import Payload, write_container
-from conf.schema import Settings
+from conf.base import Settings
 from store.artifact import Artifact
 from tasks.model_file import MODEL_NAME, ModelPart, weights_of
 from tasks.packed import read_windows

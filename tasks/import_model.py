@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cmfio.gguf import import_gguf as convert
-from conf.schema import Settings
+from conf.base import Settings
 from tasks.model_file import MODEL_NAME, steps_of
 from tasks.stage import Runtime, stage
 

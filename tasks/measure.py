@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from conf.schema import Wired
+from conf.base import Settings, Wiring
 from nets.hold import Held, HoldArrays, HoldMeasure, measure_holds
 from store.arrays import Dtype, create_array, open_array
 from store.artifact import Artifact
@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from nets.evaluate import Evaluation
 
 
-class MeasureSettings(Wired):
+class MeasureSettings(Settings):
     """Wiring, chain depth, compute type, and the seed of the bootstrap."""
 
+    wiring: Wiring
     depth: int
     dtype: Literal["bf16", "f32"]
     seed: int = 0

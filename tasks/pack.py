@@ -7,7 +7,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from conf.schema import Settings
+from conf.base import Settings
 from store.artifact import Artifact
 from store.inputs import digests_in
 from store.manifest import Manifest

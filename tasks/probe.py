@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from conf.schema import Settings, Wiring
+from conf.base import Settings, Wiring
 from nets.hold import on_path
 from store.artifact import Artifact
 from store.manifest import Manifest

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from conf.schema import Wiring
+from conf.base import Wiring
 from store.artifact import Artifact
 from tasks.errors import InputError
 

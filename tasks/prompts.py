@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from conf.schema import Settings, WriteConfig, WriteSpec
+from conf.base import Settings
+from conf.schema import WriteConfig, WriteSpec
 from store.artifact import Artifact
 from store.digests import FileDigests
 from store.keys import digest_of

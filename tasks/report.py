@@ -9,8 +9,9 @@ from typing import Any
 
 import yaml
 
+from conf.base import Settings
 from conf.machine import describe
-from conf.schema import RunConfig, Settings
+from conf.schema import RunConfig
 from nets.hold import HoldCounts, count_walk, drafts_held, paired_gain_se
 from store.artifact import Artifact
 from store.tables import read_table

@@ -10,7 +10,7 @@ from cmfio.header import Header
 from cmfio.models import AnyModel
 from cmfio.reader import open_container
 from cmfio.rewrite import rewrite
-from conf.schema import Settings
+from conf.base import Settings
 from store.artifact import Artifact
 from store.manifest import Manifest
 from tasks.drafts import BEFORE_BLOCK, draft_bytes, read_draft_tensors

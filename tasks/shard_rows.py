@@ -10,7 +10,7 @@ import numpy.typing as npt
 from pydantic import SerializerFunctionWrapHandler, model_serializer
 
 from cmfio.header import Arch
-from conf.schema import Settings
+from conf.base import Settings
 from store.arrays import Dtype, WindowArray, create_array
 from store.keys import digest_of
 from tasks.stage import Runtime

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import numpy.typing as npt
 
-from conf.schema import Settings, TapsConfig
+from conf.base import Settings
+from conf.schema import TapsConfig
 from store.arrays import create_array
 from store.artifact import Artifact
 from store.manifest import Manifest

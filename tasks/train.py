@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from conf.schema import TrainSettings
+from conf.training import TrainSettings
 from store.artifact import Artifact
 from store.manifest import Manifest
 from store.tables import write_table

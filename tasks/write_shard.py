@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from conf.schema import Settings
+from conf.base import Settings
 from store.artifact import Artifact
 from store.manifest import Manifest
 from store.tables import write_table

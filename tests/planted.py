@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from conf.schema import Wiring
+from conf.base import Wiring
 from tests.builders import HIDDEN, TinyModel, TinySpec, model_of, tiny_llama, write_model
 from tests.small_heal import VOCAB, WINDOW, Ground, write_records
 

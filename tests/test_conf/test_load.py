@@ -116,17 +116,46 @@ def test_every_setting_is_listed_here() -> None:
     train = {
         *("depth", "trainable", "lr", "epochs", "steps", "batch", "eval_every"),
         *("eval_windows", "patience", "select_by", "on_path", "anchors", "seed"),
+        *("layout", "stride", "refresh", "loss", "hard", "step_weights", "through_chain"),
     }
     assert fields_of(RunConfig) == {
         *("student", "init", "start_from_last_layer", "data", "outputs", "taps"),
-        *("pack.window", "pack.split", "pack.isolate"),
+        *("pack.window", "pack.split", "pack.isolate", "pack.hold_all", "dump"),
         *("trunk.topk", "trunk.dtype", "trunk.compile"),
         "trunk.shard_windows",
         *(f"train.{name}" for name in train),
         *(f"runtime.{name}" for name in runtime),
-        *("probe.windows", "probe.wiring", "measure.depth"),
+        *("probe.windows", "probe.wiring"),
+        *("measure.depth", "measure.temperatures", "measure.cost"),
     }
     assert fields_of(TapsConfig) == {"layers"}
     assert fields_of(WriteConfig) == {
         *("prompts", "prompt_tokens", "tokens", "length", "temperature", "seed", "batch"),
     }
+
+
+@pytest.mark.parametrize(
+    ("train", "said"),
+    [
+        ("layout: stride", "give both or neither"),
+        ("layout: rows, stride: 8", "give both or neither"),
+        ("layout: stride, stride: 2", "would overlap"),
+        ("layout: rows, trainable: all", "set train.trainable: block"),
+        ("layout: rows, anchors: 0.5", "train.anchors: only train.layout: exact"),
+        ("layout: rows, step_weights: uniform", "train.step_weights: only"),
+        ("step_weights: [1.0, 1.0]", "one for each of the 3 chain steps"),
+        ("step_weights: [0.0, 0.0, 0.0]", "not all 0"),
+        ("step_weights: [1.0, -1.0, 0.0]", "greater than or equal to 0"),
+    ],
+)
+def test_training_that_contradicts_itself_is_refused(
+    tmp_path: Path, train: str, said: str
+) -> None:
+    assert said in message(tmp_path, MINIMAL + f"train: {{{train}}}\n")
+
+
+def test_holding_out_every_window_leaves_nothing_to_train_on(tmp_path: Path) -> None:
+    text = MINIMAL + "pack: {hold_all: true}\n"
+    assert "train.epochs to 0" in message(tmp_path, text)
+    held = load_config(RunConfig, written(tmp_path, text + "train: {epochs: 0}\n"))
+    assert not held.train.trains

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
-from conf.schema import RAW, Wiring
+from conf.base import RAW, Wiring
 from flows.cli import app
 from tests.builders import TinyModel, TinySpec, model_of, tiny_llama, write_model
 from tests.planted import planted_ground, planted_model

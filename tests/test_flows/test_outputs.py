@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from conf.schema import NORMED, RAW, Wiring
+from conf.base import NORMED, RAW, Wiring
 from flows.outputs import say_foreign_wiring
 from store.store import Store
 from tasks.model_file import Layout

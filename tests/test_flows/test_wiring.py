@@ -9,8 +9,9 @@ import yaml
 from typer.testing import CliRunner
 
 from cmfio.reader import open_container
+from conf.base import RAW, Wiring
 from conf.load import check
-from conf.schema import RAW, RunConfig, Wiring
+from conf.schema import RunConfig
 from flows.cli import app
 from flows.ground import Ground as Laid
 from flows.ground import lay_ground, open_sets

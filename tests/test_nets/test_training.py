@@ -9,7 +9,8 @@ from safetensors.torch import load as load_safetensors
 from safetensors.torch import save as save_safetensors
 from torch import Tensor
 
-from conf.schema import RAW, TrainSettings
+from conf.base import RAW
+from conf.training import TrainSettings
 from nets.chain import unroll_exact
 from nets.draft import Draft
 from nets.errors import TrainingError

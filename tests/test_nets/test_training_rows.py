@@ -1,6 +1,6 @@
 import torch
 
-from conf.schema import TrainSettings
+from conf.training import TrainSettings
 from nets.source import Batch
 from nets.training_rows import trained_rows
 from tests.test_nets.test_training import SETTINGS

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from conf.schema import NORMED, RAW, Wiring
+from conf.base import NORMED, RAW, Wiring
 from nets.agreement import NO_TOKEN, agreement, behind, chance_rates, shifted, targets
 from nets.draft import Draft
 from nets.evaluate import Compute, evaluate

@@ -1,0 +1,114 @@
+"""Settings of draft training (healing.md §8): as given, and as a stage is keyed."""
+
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import Field, model_validator
+
+from conf.base import Depth, Settings, Wiring
+
+Layout: TypeAlias = Literal["exact", "rows", "stride"]
+Loss: TypeAlias = Literal["tail_kl", "topk_kl", "tv", "lk"]
+Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+StepWeights: TypeAlias = Literal["reach", "uniform"] | tuple[Weight, ...]
+
+
+class TrainChoices(Settings):
+    """What is trained on which rows towards what; the same in both.
+
+    `layout` is how chains lie in a window (healing.md §6); `stride` is the distance of the
+    starts in the layout of that name. `rows` and `stride` rebuild their inputs every
+    `refresh` steps, 0: only at the start.
+
+    `hard` is the share of the target's mass that goes to the trunk's own token.
+    `step_weights` are those of the chain steps in the loss: the probability that a round
+    reaches each, all alike, or as listed. `through_chain` lets the gradient of a step reach
+    those before it through its input.
+
+    From chain step 2 on, `on_path` trains only chains that a decode would run (fed with the
+    trunk's own tokens), `anchors` only a share of the starts: the head is most of the cost
+    where the vocabulary is large.
+    """
+
+    depth: Depth = 3
+    layout: Layout = "exact"
+    stride: Annotated[int, Field(ge=1)] | None = None
+    refresh: Annotated[int, Field(ge=0)] = 150
+    loss: Loss = "tail_kl"
+    hard: Annotated[float, Field(ge=0, le=1)] = 0.0
+    step_weights: StepWeights = "reach"
+    through_chain: bool = False
+    lr: Annotated[float, Field(gt=0)] = 2e-5
+    batch: Annotated[int, Field(ge=1)] = 2
+    eval_every: Annotated[int, Field(ge=1)] = 25
+    eval_windows: Annotated[int, Field(ge=1)] | None = None
+    patience: Annotated[int, Field(ge=1)] | None = 6
+    select_by: Literal["walk", "starts"] = "walk"
+    on_path: bool = False
+    anchors: Annotated[float, Field(gt=0, le=1)] | None = None
+    seed: int = 0
+
+    @model_validator(mode="after")
+    def _layout_fits(self) -> "TrainChoices":
+        if (self.layout == "stride") != (self.stride is not None):
+            raise ValueError(
+                "train.stride is the distance of the starts in train.layout: stride; give "
+                "both or neither"
+            )
+        if self.stride is not None and self.stride < self.depth:
+            raise ValueError(
+                f"train.stride is {self.stride}, chains of {self.depth} would overlap; it "
+                "must be at least train.depth"
+            )
+        if self.layout != "exact":
+            only = ("through_chain", "on_path", "anchors", "step_weights")
+            fields = type(self).model_fields
+            chosen = [n for n in only if getattr(self, n) != fields[n].default]
+            if chosen:
+                raise ValueError(
+                    f"{', '.join(f'train.{name}' for name in chosen)}: only train.layout: "
+                    f"exact unrolls a chain in one step; leave out with {self.layout}"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _weights_fit(self) -> "TrainChoices":
+        weights = self.step_weights
+        if isinstance(weights, str):
+            return self
+        if len(weights) != self.depth or not sum(weights):
+            raise ValueError(
+                f"train.step_weights lists {len(weights)} weights of sum {sum(weights):g}; "
+                f"give one for each of the {self.depth} chain steps, not all 0"
+            )
+        return self
+
+
+class TrainConfig(TrainChoices):
+    """Draft training. `steps`, when given, replaces `epochs`; 0 epochs only measure."""
+
+    trainable: Literal["auto", "block", "all"] = "auto"
+    epochs: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
+    steps: Annotated[int, Field(ge=1)] | None = None
+
+    @property
+    def trains(self) -> bool:
+        """Whether there is a step to do."""
+        return self.steps is not None or self.epochs > 0
+
+    @model_validator(mode="after")
+    def _whole_needs_exact(self) -> "TrainConfig":
+        if self.trainable == "all" and self.layout != "exact":
+            raise ValueError(
+                f"train.trainable is all, but the layout {self.layout} keeps inputs made "
+                "through the projection; set train.trainable: block or train.layout: exact"
+            )
+        return self
+
+
+class TrainSettings(TrainChoices):
+    """What `train_draft` is keyed by and what `nets.training.fit` reads: no `auto` left."""
+
+    trainable: Literal["block", "all"]
+    steps: int
+    dtype: Literal["bf16", "f32"]
+    wiring: Wiring

@@ -24,7 +24,7 @@ from bench.turns import (
     seconds,
     target,
 )
-from nets.head import fused_tail_kl
+from nets.head import fused_loss
 
 MODULE, ROWS = "bench.head_loss", 4096
 
@@ -58,7 +58,7 @@ def racer(dtype: torch.dtype, *, is_fused: bool) -> Round:
 
     def fused(normed_RH: Tensor) -> Tensor:
         id_RK, p_RK = rows.topk_id_RK, rows.topk_p_RK
-        return fused_tail_kl(normed_RH, head_VH, id_RK, p_RK, BUDGET_BYTES)
+        return fused_loss("tail_kl", normed_RH, head_VH, id_RK, p_RK, BUDGET_BYTES)
 
     def naive(normed_RH: Tensor) -> Tensor:
         logits_RV = normed_RH.to(dtype) @ head_VH.T

@@ -39,7 +39,7 @@ def grow(kind: str, vocab: int) -> float:
     import torch
 
     from bench.naive_loss import naive_tail_kl
-    from nets.head import fused_tail_kl
+    from nets.head import fused_loss
 
     torch.set_num_threads(1)
     rows, width = SIZES[vocab]
@@ -51,7 +51,7 @@ def grow(kind: str, vocab: int) -> float:
     Path("/proc/self/clear_refs").write_text("5")
     before = _status("VmRSS")
     if kind == "ours":
-        loss = fused_tail_kl(normed_RH, head_VH, id_RK, p_RK, BUDGET_MIB << 20)
+        loss = fused_loss("tail_kl", normed_RH, head_VH, id_RK, p_RK, BUDGET_MIB << 20)
     else:
         loss = naive_tail_kl(normed_RH.bfloat16() @ head_VH.T, id_RK, p_RK).sum()
     torch.autograd.backward(loss)

@@ -1,7 +1,7 @@
 """The two wide arrays that passes over the head work in: one pair a thread, reused.
 
 A fresh array of 100 MB costs more in page faults than the softmax that runs over it.
-Axes: R rows, V vocabulary, H hidden.
+Axes: R rows, r rows of one block, V vocabulary, H hidden.
 """
 
 import threading
@@ -10,29 +10,32 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-LEAST_ROWS, MOST_ROWS, ROW_STEP = 128, 2048, 32
+LEAST_ROWS, MOST_ROWS, ROW_STEP = 128, 4096, 32
+# On a CPU a few rows are taken through softmax, loss and gradient while they lie in its
+# cache: of five passes over memory two are left.
+BLOCK_BYTES, LEAST_BLOCK_ROWS = 4 << 20, 8
 
 
 @dataclass(frozen=True)
 class WideBuffers:
-    """Scratch for R rows: `wide_RV` in f32, `low_RV` in the head's type (None if f32)."""
+    """Scratch: `product_RV` in the head's type for a slice, `wide_rV` in f32 for a block.
 
-    wide_RV: Tensor
-    low_RV: Tensor | None
+    With an f32 head there is no `wide_rV`: blocks are rows of the product itself.
+    """
 
-    def first(self, rows: int) -> "WideBuffers":
-        """The same memory, seen as `rows` rows."""
-        low_RV = self.low_RV
-        return WideBuffers(self.wide_RV[:rows], None if low_RV is None else low_RV[:rows])
+    product_RV: Tensor
+    wide_rV: Tensor | None
 
     def holds(self, rows: int, head_VH: Tensor) -> bool:
         """Whether `rows` rows of logits of this head fit."""
-        low_RV = self.wide_RV if self.low_RV is None else self.low_RV
+        held_RV = self.product_RV
+        block = min(rows, rows_per_block(head_VH))
         return (
-            self.wide_RV.shape[0] >= rows
-            and self.wide_RV.shape[1] == head_VH.shape[0]
-            and low_RV.dtype == head_VH.dtype
-            and low_RV.device == head_VH.device
+            held_RV.shape[0] >= rows
+            and held_RV.shape[1] == head_VH.shape[0]
+            and held_RV.dtype == head_VH.dtype
+            and held_RV.device == head_VH.device
+            and (self.wide_rV is None or self.wide_rV.shape[0] >= block)
         )
 
 
@@ -43,29 +46,46 @@ class _ThreadBuffers(threading.local):
 _thread = _ThreadBuffers()
 
 
+def rows_per_block(head_VH: Tensor) -> int:
+    """Rows whose f32 logits are worked on together; on an accelerator, all of a slice."""
+    if head_VH.device.type != "cpu":
+        return MOST_ROWS
+    return max(BLOCK_BYTES // (4 * head_VH.shape[0]), LEAST_BLOCK_ROWS)
+
+
 def rows_per_slice(head_VH: Tensor, budget_bytes: int) -> int:
-    """Rows whose buffers fit the budget: a multiple of 32, at least 128, at most 2048.
+    """Rows whose buffers fit the budget: a multiple of 32, at least 128, at most 4096.
 
     A GEMM over the head runs badly on fewer than 128, so a smaller budget is overdrawn; a
     coarser step would leave a seventh of the budget unused with a large vocabulary.
     """
-    is_single = head_VH.dtype == torch.float32
-    row_bytes = head_VH.shape[0] * (4 if is_single else 4 + head_VH.dtype.itemsize)
-    rows = budget_bytes // row_bytes // ROW_STEP * ROW_STEP
+    vocab, hidden = head_VH.shape
+    # A row's logits, and the row and its gradient in the head's type and in f32.
+    row_bytes = (vocab + 2 * hidden) * head_VH.dtype.itemsize + 8 * hidden
+    left_bytes = budget_bytes
+    if head_VH.dtype != torch.float32:
+        if head_VH.device.type == "cpu":
+            left_bytes -= 4 * vocab * rows_per_block(head_VH)
+        else:
+            row_bytes += 4 * vocab
+    rows = left_bytes // row_bytes // ROW_STEP * ROW_STEP
     return min(max(rows, LEAST_ROWS), MOST_ROWS)
 
 
 def wide_buffers(rows: int, head_VH: Tensor) -> WideBuffers:
-    """The calling thread's buffers for logits of `rows` rows; what they held is lost."""
+    """The calling thread's buffers for `rows` rows of logits; what they held is lost."""
     if _thread.held is None or not _thread.held.holds(rows, head_VH):
         _thread.held = None  # freed before the next pair is allocated
         _thread.held = _allocate(rows, head_VH)
-    return _thread.held.first(rows)
+    held = _thread.held
+    return WideBuffers(held.product_RV[:rows], held.wide_rV)
 
 
 def _allocate(rows: int, head_VH: Tensor) -> WideBuffers:
-    shape, device = (rows, head_VH.shape[0]), head_VH.device
-    wide_RV = torch.empty(shape, dtype=torch.float32, device=device)
+    vocab, device = head_VH.shape[0], head_VH.device
+    product_RV = torch.empty((rows, vocab), dtype=head_VH.dtype, device=device)
     if head_VH.dtype == torch.float32:
-        return WideBuffers(wide_RV, None)
-    return WideBuffers(wide_RV, torch.empty(shape, dtype=head_VH.dtype, device=device))
+        return WideBuffers(product_RV, None)
+    block = min(rows, rows_per_block(head_VH))
+    wide_rV = torch.empty((block, vocab), dtype=torch.float32, device=device)
+    return WideBuffers(product_RV, wide_rV)

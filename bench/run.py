@@ -25,6 +25,9 @@ SCRIPTS = (
     "streamed",
     "head_loss",
     "loss_memory",
+    "draft_step",
+    "chain_cost",
+    "measure_cost",
     "cached_run",
     "codecs",
 )
@@ -36,6 +39,9 @@ WORK = {
     "4": "the pass's agreement with f32",
     "5": "peak memory of the head loss",
     "6": "head loss, forward and backward, against naive f32 and bf16",
+    "7": "whole draft step, Adam included, against naive f32 and bf16",
+    "8": "unrolled chain of 3, in steps of one; its error against brute force",
+    "9": "measuring every start exactly, against the stride-8 walk",
     "10": "decoding, share of a memcpy: q8 / q4_tiled, q4tp / vbit",
     "11": "encoding, share of a memcpy: q8 / q4_tiled / q4tp / vbit",
     "12": "cached rerun of a whole heal",
@@ -224,6 +230,8 @@ def _joined(same: Sequence[Json]) -> Json:
 def _shown(value: Json | float) -> str:
     if isinstance(value, dict):
         return "; ".join(f"{name} {_shown(one)}" for name, one in value.items())
+    if value < 0.0001:
+        return f"{value:.1e}"
     return f"{value:.4f}" if value < 0.01 else f"{value:.3g}"
 
 

@@ -2,9 +2,22 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 Depth = Annotated[int, Field(ge=1, le=16)]
+
+
+def _refuse_no_path(text: str) -> str:
+    try:
+        is_encodable = bool(text.encode()) or not text
+    except UnicodeEncodeError:
+        is_encodable = False
+    if "\0" in text or not is_encodable:
+        raise ValueError("can't be a path: it holds a NUL or half a character; rename it")
+    return text
+
+
+PathText = Annotated[str, AfterValidator(_refuse_no_path)]  # may still name nothing
 
 
 class Settings(BaseModel):

@@ -20,13 +20,20 @@ SHIPPED = Path(__file__).parent
 def find_config(name: str | Path) -> Path:
     """A configuration's file: a path, or a shipped name (`demo`, `conf/demo.yaml`)."""
     path = Path(name)
-    shipped = SHIPPED / path.with_suffix(".yaml").name
-    if path.is_file():
+    shipped = SHIPPED / f"{path.stem}.yaml"
+    if _is_file(path):
         return path
-    if path.parent in (Path(), Path("conf")) and shipped.is_file():
+    if path.parent in (Path(), Path("conf")) and _is_file(shipped):
         return shipped
     known = ", ".join(sorted(p.stem for p in SHIPPED.glob("*.yaml")))
     raise ConfigError(f"{name}: there is no such configuration; shipped ones are {known}")
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name that no file system takes
+        return False
 
 
 def read_yaml(path: Path) -> Raw:
@@ -85,8 +92,22 @@ def check(model: type[Model], raw: Mapping[str, Any], where: str) -> Model:
     try:
         return model.model_validate(raw)
     except ValidationError as error:
-        faults = "; ".join(_explain(model, fault) for fault in error.errors())
+        faults = "; ".join(_explain(model, fault) for fault in _causes(error.errors()))
         raise ConfigError(f"{where}: {faults}") from error
+
+
+def _causes(faults: Sequence[ErrorDetails]) -> list[ErrorDetails]:
+    """Without what only follows: a list is too short because its items were refused."""
+    places = [fault["loc"] for fault in faults]
+    return [
+        fault
+        for fault in faults
+        if fault["type"] != "too_short"
+        or not any(
+            len(p) > len(fault["loc"]) and p[: len(fault["loc"])] == fault["loc"]
+            for p in places
+        )
+    ]
 
 
 def _explain(model: type[BaseModel], fault: ErrorDetails) -> str:

@@ -149,6 +149,12 @@ def limit_threads(threads: int) -> None:
         torch.set_num_threads(threads)
 
 
+def host_threads() -> int:
+    """The threads torch computes on in this process, as whoever runs it has set them."""
+    torch = sys.modules.get("torch")
+    return len(os.sched_getaffinity(0)) if torch is None else int(torch.get_num_threads())
+
+
 def describe() -> str:
     """One line for manifests and reports: processor, cores, cards."""
     cards = cuda_devices()
@@ -162,3 +168,8 @@ def describe() -> str:
 def environment_store() -> str | None:
     """HEAL_STORE, if set and not empty."""
     return os.environ.get("HEAL_STORE") or None
+
+
+def environment_inspector() -> str | None:
+    """HEAL_INSPECTOR, where `heal ui` answers, if set and not empty."""
+    return os.environ.get("HEAL_INSPECTOR", "").rstrip("/") or None

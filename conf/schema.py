@@ -5,7 +5,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from conf.base import Depth, Settings, Wiring
+from conf.base import Depth, PathText, Settings, Wiring
 from conf.training import TrainConfig
 
 Choice: TypeAlias = Literal["auto"] | bool
@@ -15,7 +15,7 @@ Placement: TypeAlias = Literal["auto", "resident", "stream"]
 class DataSpec(Settings):
     """One data set: a file, folder or glob, the most tokens taken from it, and its name."""
 
-    path: str
+    path: PathText
     tokens: Annotated[int, Field(gt=0)] = 393_216
     name: str | None = None
 
@@ -27,7 +27,7 @@ class WriteConfig(Settings):
     whole record) and at most `length` tokens behind it. `temperature` 0 is greedy.
     """
 
-    prompts: DataSpec | str
+    prompts: DataSpec | PathText
     prompt_tokens: Annotated[int, Field(ge=1)] | None = 32
     tokens: Annotated[int, Field(gt=0)] = 393_216
     length: Annotated[int, Field(ge=1)] = 512
@@ -56,7 +56,7 @@ def _kind_of_set(given: object) -> Literal["DataSpec", "WriteSpec", "str"]:
 SetSpec: TypeAlias = Annotated[
     Annotated[DataSpec, Tag("DataSpec")]
     | Annotated[WriteSpec, Tag("WriteSpec")]
-    | Annotated[str, Tag("str")],
+    | Annotated[PathText, Tag("str")],
     Discriminator(_kind_of_set),
 ]
 
@@ -104,12 +104,12 @@ class MeasureConfig(Settings):
     """The final measure: all held-out windows are read.
 
     Sampling acceptance is told at each of `temperatures`; expected speed follows from
-    `cost`, `timed`: as this machine has it.
+    `cost`.
     """
 
     depth: Depth = 3
     temperatures: tuple[Annotated[float, Field(ge=0, le=10)], ...] = (0.0, 0.7, 1.0)
-    cost: Literal["timed"] | Cost = Cost()
+    cost: Cost = Cost()
 
 
 class TapsConfig(Settings):
@@ -122,7 +122,7 @@ class OutputSpec(Settings):
     """One file to write: `keep`, a dtype's name or `profile:NAME`, and where to copy it."""
 
     codec: str
-    path: str
+    path: PathText
 
 
 class RuntimeConfig(Settings):
@@ -135,14 +135,14 @@ class RuntimeConfig(Settings):
     threads: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
     head_budget_mib: Annotated[int, Field(ge=1)] = 256
     placement: Placement = "auto"
-    store: str | None = None
+    store: PathText | None = None
 
 
 class RunConfig(Settings):
     """A whole heal: the student, its data, and the settings of every stage."""
 
-    student: str
-    init: str | None = None
+    student: PathText
+    init: PathText | None = None
     start_from_last_layer: bool = False
     data: Annotated[tuple[SetSpec, ...], Field(min_length=1)]
     pack: PackConfig = PackConfig()
@@ -165,6 +165,12 @@ class RunConfig(Settings):
             raise ValueError(
                 "train.trainable is block, but a draft started from the last layer must be "
                 "trained whole; set train.trainable to all or auto"
+            )
+        if self.start_from_last_layer and self.train.layout != "exact":
+            raise ValueError(
+                "a draft started from the last layer must be trained whole, and "
+                f"train.layout: {self.train.layout} keeps inputs made through its "
+                "projection; set train.layout: exact"
             )
         if self.pack.hold_all and self.train.trains:
             raise ValueError(

@@ -47,6 +47,13 @@ class TrainChoices(Settings):
     anchors: Annotated[float, Field(gt=0, le=1)] | None = None
     seed: int = 0
 
+    @property
+    def kinds(self) -> int:
+        """Jobs that a batch makes: a kind of input each (healing.md §8); 1 for `exact`."""
+        if self.layout == "rows":
+            return self.depth
+        return 2 if self.layout == "stride" and self.depth > 1 else 1
+
     @model_validator(mode="after")
     def _layout_fits(self) -> "TrainChoices":
         if (self.layout == "stride") != (self.stride is not None):

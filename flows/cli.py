@@ -9,6 +9,7 @@ import typer
 from conf.errors import ConfigError
 from conf.machine import keep_freed_memory
 from flows.command import (
+    BAD_INPUT,
     FAILED,
     AsJson,
     ConfigName,
@@ -19,7 +20,11 @@ from flows.command import (
     tell,
     tell_json,
 )
-from flows.store_cli import store_app
+from flows.dump_cli import dump
+from flows.operations_cli import Home, operations_app
+from flows.store_upkeep_cli import store_app
+from flows.try_cli import try_model
+from flows.ui_cli import ui
 
 app = typer.Typer(
     name="heal",
@@ -30,6 +35,10 @@ app = typer.Typer(
 )
 
 app.add_typer(store_app, name="store")
+app.command()(ui)
+app.command("try")(try_model)
+app.command()(dump)
+app.add_typer(operations_app)
 
 
 @app.command()
@@ -59,10 +68,11 @@ def plan(
 def status(
     store: StoreOption = None,
     last: Annotated[int, typer.Option(min=1, help="How many runs, newest first.")] = 10,
+    home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """Lists runs: how far one is, where it was cut off, why it failed."""
-    guarded(lambda: _status(store, last, as_json))
+    """Lists services and runs: how far one is, where it was cut off, why it failed."""
+    guarded(lambda: _status(store, last, home, as_json))
 
 
 @app.command()
@@ -141,17 +151,14 @@ def _run(name: str, overrides: list[str], store: Path | None, as_json: bool) -> 
     from conf.schema import RunConfig
 
     config = load_config(RunConfig, name, overrides)
-    from flows.heal import heal_model
-    from flows.runs import recorded
+    from flows.heal import heal_recorded
     from flows.runtime import command_line, open_runtime
     from flows.summary import measures_json, print_summary, stages_json
     from tasks.progress import make_progress
 
     runtime = open_runtime(config.runtime, store, make_progress())
     command = command_line("run", name, overrides)
-    with recorded(runtime, command, config) as recording:
-        files = heal_model(config, recording.runtime, command)
-        recording.reported(files)
+    files = heal_recorded(config, runtime, command)
     print_summary(files, runtime)
     if as_json:
         tell_json(
@@ -232,7 +239,7 @@ def _doctor(
         tell_json(examination_json(found))
     else:
         tell_examination(found)
-    return FAILED if found.blocking else 0
+    return BAD_INPUT if found.blocking else 0
 
 
 def _plan(name: str, overrides: list[str], store: Path | None, as_json: bool) -> int:
@@ -246,17 +253,24 @@ def _plan(name: str, overrides: list[str], store: Path | None, as_json: bool) ->
     return 0
 
 
-def _status(store: Path | None, last: int, as_json: bool) -> int:
+def _status(store: Path | None, last: int, home: Path | None, as_json: bool) -> int:
+    from conf.service import site_of
+    from flows.operations_status import services_json, services_of, services_text
     from flows.runtime import asked_store
     from flows.status import status_json, status_text
     from store.runs import runs
 
-    root = asked_store(store)
+    site = site_of(home, store)
+    root = asked_store(store) if home is None else site.store
+    services = services_of(site)
     listed = runs(root)[:last]
     if as_json:
-        tell_json(status_json(root, listed))
+        tell_json({**status_json(root, listed), "services": services_json(services)})
     else:
-        tell(status_text(root, listed))
+        tell(
+            ("" if services is None else services_text(services))
+            + status_text(root, listed)
+        )
     return 0
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from cmfio.cli_output import printable
 from conf.errors import ConfigError
 from tasks.interrupt import SIGNALS, Stopped, stopping_on_signals
 
@@ -32,7 +33,8 @@ ConfigName = Annotated[
 
 
 def say(text: str) -> None:
-    """One line on stderr, there at once."""
+    """Lines on stderr, there at once; what isn't printable is escaped: names are data."""
+    text = "\n".join(map(printable, text.split("\n")))
     print(text, file=sys.stderr, flush=True)  # noqa: T201 — before rich is imported
 
 
@@ -68,7 +70,7 @@ def guarded(work: Callable[[], int]) -> None:
 
 
 def _complain(error: Exception, code: int) -> int:
-    say(f"error: {error}")
+    say(f"error: {printable(str(error))}")
     return code
 
 
@@ -76,9 +78,10 @@ def _exit_code(error: Exception) -> int | None:
     """2 for input a user can mend, 1 for a failure that says why, None for a defect."""
     from cmfio.errors import CmfError
     from nets.errors import ModelError
-    from store.errors import ArtifactError, UnknownName
+    from store.errors import ArtifactError, BadBundle, NotAStore, UnknownName
     from tasks.errors import InputError
 
-    if isinstance(error, InputError | CmfError | ModelError | UnknownName):
+    mendable = InputError | CmfError | ModelError | UnknownName | BadBundle | NotAStore
+    if isinstance(error, mendable):
         return BAD_INPUT
     return FAILED if isinstance(error, ArtifactError) else None

@@ -6,6 +6,7 @@ from statistics import fmean
 from typing import Any, Literal
 
 from conf.demo import Gate
+from conf.errors import ConfigError
 from ui.contents import Report, SetMeasure
 
 
@@ -62,7 +63,13 @@ def _set_checks(gate: Gate, reports: Sequence[Report], name: str) -> Iterator[Ch
 
 
 def _of(report: Report, draft: str, name: str) -> SetMeasure:
-    return report.measures[draft].by_set[name]  # type: ignore[index]  # a str of the literal
+    by_set = report.measures[draft].by_set  # type: ignore[index]  # a str of the literal
+    if name not in by_set:
+        raise ConfigError(
+            f"data set {name}: the {draft} draft has no held-out window of it, so what the "
+            "demonstration promises can't be checked there; give it more tokens"
+        )
+    return by_set[name]
 
 
 def _drafts_held(measure: SetMeasure, by: Literal["walk", "starts"]) -> float:

@@ -9,11 +9,12 @@ from conf.training import TrainSettings
 from flows.wiring import FoundWiring, find_wiring
 from store.artifact import Artifact
 from tasks.drafts import DraftSource
-from tasks.errors import InputError
 from tasks.measure import MeasureSettings, measure_draft
 from tasks.model_file import ModelFile
 from tasks.pack import PackSettings, needs_tokenizer, pack_windows, refuse_too_few
+from tasks.planning import is_pending
 from tasks.prompts import TextToWrite, open_text
+from tasks.set_names import refuse_bad_names
 from tasks.shard_rows import ShardSettings
 from tasks.sources import DataSet, open_set
 from tasks.stage import Runtime
@@ -33,7 +34,13 @@ class Ground:
     measure: MeasureSettings
     found: FoundWiring
 
-    def measured(self, draft: DraftSource, runtime: Runtime, label: str) -> Artifact:
+    def measured(
+        self,
+        draft: DraftSource,
+        runtime: Runtime,
+        label: str,
+        init: DraftSource | None = None,
+    ) -> Artifact:
         """A draft's hold rates on this trunk, over every held-out window."""
         return measure_draft(
             self.measure,
@@ -42,6 +49,7 @@ class Ground:
             rows=self.rows,
             trunk=self.model.trunk,
             draft=draft,
+            init=init,
             label=label,
         )
 
@@ -69,20 +77,14 @@ class Ground:
 def open_sets(config: RunConfig, runtime: Runtime) -> list[DataSet | TextToWrite]:
     """The data sets of a config, digests taken, and texts that a trunk has yet to write.
 
-    InputError for two of one name.
+    InputError for a name that can't be shown, and for two of one name.
     """
     digests = runtime.store.digests
     sets = [
         open_text(spec, digests) if isinstance(spec, WriteSpec) else open_set(spec, digests)
         for spec in config.data
     ]
-    names = [data.name for data in sets]
-    twice = {name for name in names if names.count(name) > 1}
-    if twice:
-        raise InputError(
-            f"data: two sets are called {', '.join(sorted(twice))}; give each a `name` of "
-            "its own"
-        )
+    refuse_bad_names([data.name for data in sets])
     return sets
 
 
@@ -105,7 +107,14 @@ def lay_ground(
         model.trunk, windows, shard, config.trunk.shard_windows, runtime, label
     )
     measure = MeasureSettings(
-        depth=config.measure.depth, dtype=shard.dtype, wiring=found.wiring
+        depth=config.measure.depth,
+        temperatures=config.measure.temperatures,
+        written=tuple(
+            one.write.temperature if isinstance(one, WriteSpec) else None
+            for one in config.data
+        ),
+        dtype=shard.dtype,
+        wiring=found.wiring,
     )
     return Ground(model, windows, rows, measure, found)
 
@@ -132,12 +141,18 @@ def pack_sets(
             split=config.pack.split,
             names=tuple(data.name for data in sets),
             tokens=tuple(data.tokens for data in sets),
+            hold_all=config.pack.hold_all,
         ),
         runtime,
         sets=texts,
         tokenizer=model.vocab if needs_tokenizer(texts) else None,
         label=label,
     )
+    if runtime.planner is not None and is_pending(windows):
+        runtime.planner.note(
+            f"the data is not packed yet: at most {windows.numbers['tokens']:,} tokens, "
+            "what follows is told for as many"
+        )
     refuse_too_few(windows, config.train.batch)
     return windows
 

@@ -1,9 +1,11 @@
 """The heal on one screen: windows, trunk pass, training, files, measures, report."""
 
 from pathlib import Path
+from typing import Literal
 
 from conf.schema import RunConfig
 from conf.training import TrainSettings
+from flows.dump import dump_heal, refuse_undumped_layout
 from flows.ground import Ground, lay_ground, open_sets, tap_trunk
 from flows.outputs import (
     publish_outputs,
@@ -12,22 +14,53 @@ from flows.outputs import (
     say_foreign_wiring,
     targets_of,
 )
+from flows.runs import recorded
+from flows.runtime import library_runtime
 from flows.wiring import Start, shipped_start
 from store.artifact import Artifact
 from tasks.checkup import init_findings
-from tasks.drafts import StartSettings, start_draft
+from tasks.drafts import DraftSource, StartSettings, start_draft
 from tasks.errors import InputError
 from tasks.model_file import ModelFile, open_model
 from tasks.pack import steps_of_epochs
-from tasks.report import Healed, HealStory, ReportFiles, Written, write_report
+from tasks.report import Healed, HealReport, HealStory, ReportFiles, Written, write_report
 from tasks.rewrite import RewriteSettings
 from tasks.stage import Runtime
+from tasks.told_progress import Event, Tell, tell_nobody
 from tasks.train import heal_provenance
+
+__all__ = ["Event", "HealReport", "heal_model"]
 
 FRESH_WINDOWS = 8  # the size of the last layer's input hardly moves after a few
 
 
-def heal_model(config: RunConfig, runtime: Runtime, command: str) -> ReportFiles:
+def heal_model(
+    config: RunConfig, *, progress: Tell = tell_nobody, store: Path | None = None
+) -> HealReport:
+    """Heals one model from within another program; what came of it (docs/library.md).
+
+    `progress` is called with every `Event`, in the thread that calls this; what it raises
+    ends the heal, and finished stages are kept. `store`: else `runtime.store`, else
+    `./.heal`. The process is left as it is: no signal handlers, environment or threads.
+    Raises InputError, CmfError or ModelError for what a user can mend.
+    """
+    runtime = library_runtime(config.runtime, store, progress)
+    files = heal_recorded(config, runtime, "heal_model(config)")
+    outputs = tuple(target.path for target in targets_of(config))
+    return HealReport(
+        files.run, files.page, files.report, outputs, tuple(runtime.ledger.events)
+    )
+
+
+def heal_recorded(config: RunConfig, runtime: Runtime, command: str) -> ReportFiles:
+    """A heal that is written down in the store's book of runs, as every command's is."""
+    with recorded(runtime, command, config) as recording:
+        files = run_heal(config, recording.runtime, command)
+        recording.reported(files)
+    return files
+
+
+def run_heal(config: RunConfig, runtime: Runtime, command: str) -> ReportFiles:
     """Heals one model as configured, publishes its outputs, returns where the report lies.
 
     Raises InputError, CmfError or ModelError for what a user can mend, before anything runs
@@ -41,17 +74,26 @@ def heal_model(config: RunConfig, runtime: Runtime, command: str) -> ReportFiles
 def heal_story(config: RunConfig, runtime: Runtime, command: str) -> HealStory:
     """Every stage of a heal before its report; writes nothing outside the store."""
     inputs = {"student": config.student, "init model": config.init}
+    refuse_undumped_layout(config)
     refuse_bad_outputs_of(config, {k: Path(v) for k, v in inputs.items() if v is not None})
     student = open_model(config.student, runtime)
     init = None if config.init is None else open_model(config.init, runtime)
     refuse_no_draft(config, student, init)
     refuse_foreign_init(student, init)
+    if config.start_from_last_layer and student.has_draft:
+        runtime.progress.say(
+            f"{student.path}: its own draft is dropped for a fresh one, as "
+            "start_from_last_layer: true asks; leave that out to heal its own"
+        )
     ground = lay_ground(student, config, open_sets(config, runtime), runtime)
     say_foreign_wiring(targets_of(config), ground.measure.wiring, runtime)
     tap_trunk(ground, config, runtime)
     start = starting_draft(config, ground, init, runtime)
     healed = heal_on(ground, start, settings_of(config, ground, start), config, runtime)
-    measures = {"stale": healed.stale, "healed": healed.outputs[0].measure}
+    dump_heal(config, ground, start, healed.trained, runtime)
+    measures = {"stale": healed.stale}
+    if healed.trained is not None:
+        measures["healed"] = healed.outputs[0].measure
     return HealStory(
         config,
         command,
@@ -81,7 +123,9 @@ def settings_of(config: RunConfig, ground: Ground, start: Start) -> TrainSetting
     """The training settings with every `auto` resolved, and epochs turned into steps."""
     train = config.train
     whole = "all" if start.is_fresh else "block"
-    steps = train.steps or steps_of_epochs(ground.windows, train.epochs, train.batch)
+    steps = train.steps or steps_of_epochs(
+        ground.windows, train.epochs, train.batch, train.kinds
+    )
     return TrainSettings(
         **train.model_dump(exclude={"trainable", "epochs", "steps"}),
         trainable=whole if train.trainable == "auto" else train.trainable,
@@ -103,24 +147,56 @@ def heal_on(
 
     `suffix` tells several heals of one run apart where they are shown.
     """
+    if not config.train.trains:
+        return as_it_is(ground, start, config, runtime)
     stale = ground.measured(start.draft, runtime, "stale")
     trained = ground.trained(start.draft, settings, runtime, "heal" + suffix, start.init)
     said = heal_provenance(
-        trained, ground.windows, ground.rows, start.origin, ground.found.said
+        trained, stale, ground.windows, ground.rows, start.origin, ground.found.said
     )
     written_anew = settings.trainable if ground.model.has_draft else "all"
+    rewriting = RewriteSettings(codec="keep", trained=written_anew, provenance=said)
+    outputs = write_codecs(ground, trained, rewriting, config, runtime, suffix)
+    return Healed(stale, trained, outputs)
+
+
+def as_it_is(ground: Ground, start: Start, config: RunConfig, runtime: Runtime) -> Healed:
+    """Measures the starting draft, writes it untrained in the codecs asked for, if any."""
+    measured = ground.measured(start.draft, runtime, "stale", start.init)
+    if config.outputs and not targets_of(config):
+        runtime.progress.say(
+            "nothing was trained, and keep is the only codec asked for: nothing is written"
+        )
+    if not targets_of(config):
+        return Healed(measured, None, ())
+    said = heal_provenance(
+        None, measured, ground.windows, ground.rows, start.origin, ground.found.said
+    )
+    written_anew: Literal["block", "all"] = "block" if ground.model.has_draft else "all"
+    rewriting = RewriteSettings(codec="keep", trained=written_anew, provenance=said)
+    draft = start.init or start.draft
+    return Healed(measured, None, write_codecs(ground, draft, rewriting, config, runtime))
+
+
+def write_codecs(
+    ground: Ground,
+    draft: DraftSource,
+    rewriting: RewriteSettings,
+    config: RunConfig,
+    runtime: Runtime,
+    suffix: str = "",
+) -> tuple[Written, ...]:
+    """The student with this draft in every codec asked for, each opened and measured."""
     own = ("keep", ground.model.layout)
     wanted = dict.fromkeys([(t.codec, t.layout) for t in targets_of(config)] or [own])
     outputs = []
     for codec, layout in wanted:
-        rewriting = RewriteSettings(codec=codec, trained=written_anew, provenance=said)
+        settings = rewriting.model_copy(update={"codec": codec})
         shown = codec if layout == ground.model.layout else f"{codec} .{layout}"
-        written = rewritten(
-            rewriting, layout, ground.model, trained, runtime, shown + suffix
-        )
+        written = rewritten(settings, layout, ground.model, draft, runtime, shown + suffix)
         measure = ground.measured(written.model.draft, runtime, f"healed {shown}{suffix}")
         outputs.append(Written(shown, written.file, measure, written.model))
-    return Healed(stale, trained, tuple(outputs))
+    return tuple(outputs)
 
 
 def refuse_no_draft(config: RunConfig, student: ModelFile, init: ModelFile | None) -> None:

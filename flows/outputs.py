@@ -8,6 +8,7 @@ from cmfio.policy import parse_request
 from conf.base import RAW, Wiring
 from conf.schema import RunConfig
 from store.artifact import Artifact
+from tasks.drafts import DraftSource
 from tasks.model_file import Layout, ModelFile, model_in
 from tasks.publish import (
     Target,
@@ -26,11 +27,21 @@ def refuse_bad_outputs_of(config: RunConfig, inputs: Mapping[str, Path]) -> None
     """What is wrong with outputs and codecs, before any model or data is opened."""
     for output in config.outputs:
         parse_request(output.codec)
-    refuse_bad_outputs(targets_of(config), inputs)
+    refuse_bad_outputs(_asked(config), inputs)
 
 
 def targets_of(config: RunConfig) -> list[Target]:
-    """Where the outputs go: a Hugging Face student gives folders, unless for a .cmf."""
+    """Where the outputs go: a Hugging Face student gives folders, unless for a .cmf.
+
+    None without training if `keep` is all that is asked for: that is the student itself.
+    """
+    asked = _asked(config)
+    if config.train.trains or any(target.codec != "keep" for target in asked):
+        return asked
+    return []
+
+
+def _asked(config: RunConfig) -> list[Target]:
     student = Path(config.student)
     return [target_of(one.path, one.codec, student) for one in config.outputs]
 
@@ -59,11 +70,11 @@ def rewritten(
     settings: RewriteSettings,
     layout: Layout,
     student: ModelFile,
-    draft: Artifact,
+    draft: DraftSource,
     runtime: Runtime,
     label: str,
 ) -> Rewritten:
-    """The student with the trained draft in it: a file, or a patch for its folder."""
+    """The student with this draft in it: a file, or a patch for its folder."""
     if layout == "cmf":
         file = rewrite_model(
             settings, runtime, student=student.whole, draft=draft, label=label

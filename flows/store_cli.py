@@ -70,7 +70,8 @@ def rm(
     guarded(lambda: _rm(names, store, is_forced=is_forced, as_json=as_json))
 
 
-def _opened(option: Path | None) -> "Store":
+def opened(option: Path | None) -> "Store":
+    """The store a command is about."""
     from flows.runtime import asked_store
     from store.store import Store
 
@@ -85,7 +86,8 @@ def _named(listed: "list[Item]", names: list[str]) -> "list[Item]":
     return list({item.name: item for item in found}.values()) if names else listed
 
 
-def _counted(number: int) -> str:
+def counted(number: int) -> str:
+    """`1 artifact`, `2 artifacts`."""
     return f"{number} artifact{'' if number == 1 else 's'}"
 
 
@@ -99,7 +101,7 @@ def _ls(names: list[str], option: Path | None, *, as_json: bool) -> int:
     from store.upkeep import items
     from tasks.count import duration
 
-    store = _opened(option)
+    store = opened(option)
     listed = _named(items(store), names)
     if as_json:
         tell_json({"store": str(store.root), "artifacts": [_json(i) for i in listed]})
@@ -109,14 +111,14 @@ def _ls(names: list[str], option: Path | None, *, as_json: bool) -> int:
         name = f"{item.stage}/{item.key[:SHOWN_KEY]}"
         tell(f"{item.state:12}{size_text(item.size_bytes):>10}{age:>15}  {name}")
     total = size_text(sum(item.size_bytes for item in listed))
-    tell(f"{_counted(len(listed))}, {total}, in {store.root}")
+    tell(f"{counted(len(listed))}, {total}, in {store.root}")
     return 0
 
 
 def _du(option: Path | None, *, as_json: bool) -> int:
     from store.space import size_text
 
-    store = _opened(option)
+    store = opened(option)
     space = store.space()
     total = sum(space.values())
     if as_json:
@@ -133,7 +135,7 @@ def _verify(names: list[str], option: Path | None, *, is_deep: bool, as_json: bo
     from store.upkeep import verify as find_problems
     from tasks.progress import make_progress
 
-    store = _opened(option)
+    store = opened(option)
     listed = _named(items(store), names)
     total = sum(item.size_bytes for item in listed)
     progress = make_progress(quiet=not is_deep)
@@ -149,7 +151,7 @@ def _verify(names: list[str], option: Path | None, *, is_deep: bool, as_json: bo
     for found in problems.values():
         for problem in found:
             tell(problem)
-    whole = f"{_counted(len(listed) - unfinished)}, {unfinished} unfinished"
+    whole = f"{counted(len(listed) - unfinished)}, {unfinished} unfinished"
     if problems:
         tell(f"{whole}; {len(problems)} damaged: the next run makes what it needs again")
     else:
@@ -162,7 +164,7 @@ def _rm(names: list[str], option: Path | None, *, is_forced: bool, as_json: bool
     from store.space import size_text
     from store.upkeep import clear_damaged, items, remove
 
-    store = _opened(option)
+    store = opened(option)
     listed = items(store)
     wanted = [name for name in names if name != "damaged"]
     doomed = _named(listed, wanted) if wanted else []
@@ -174,5 +176,5 @@ def _rm(names: list[str], option: Path | None, *, is_forced: bool, as_json: bool
     if as_json:
         tell_json({"store": str(store.root), "removed": removed, "size_bytes": freed})
     else:
-        tell(f"removed {_counted(len(removed))}, {size_text(freed)} in all")
+        tell(f"removed {counted(len(removed))}, {size_text(freed)} in all")
     return 0

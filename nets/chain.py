@@ -73,7 +73,7 @@ def unroll_exact(  # noqa: PLR0913 — the windows, then how to go through them
     position_T = torch.arange(width, device=ids_BT.device)
     start_BT = position_T[None] if record_BT is None else positions_in(record_BT)
     for step in range(1, depth + 1):
-        alive_BT = _alive(position_T, length_B, record_BT, step)
+        alive_BT = alive_rows(position_T, length_B, record_BT, step)
         token_BT = torch.zeros_like(ids_BT)
         token_BT[:, : max(width - step, 0)] = ids_BT[:, step:]
         x_BTH = draft.fuse(token_BT, carried_BTH)
@@ -86,13 +86,15 @@ def unroll_exact(  # noqa: PLR0913 — the windows, then how to go through them
         carried_BTH = own_BTH if through_chain else own_BTH.detach()
 
 
-def unroll_apart(
+def unroll_apart(  # noqa: PLR0913 — as `unroll_exact`
     draft: ChainBlock,
     ids_BT: Tensor,
     length_B: Tensor,
     hidden_BTH: Tensor,
     depth: int,
     record_BT: Tensor,
+    *,
+    through_chain: bool = False,
 ) -> Iterator[ChainStep]:
     """`unroll_exact` with records apart, one record a call.
 
@@ -103,7 +105,8 @@ def unroll_apart(
     for window, rows in pieces_of(record_BT):
         at, size = (slice(window, window + 1), rows), rows.stop - rows.start
         length_1 = (length_B[window : window + 1] - rows.start).clamp(max=size)
-        chains.append(unroll_exact(draft, ids_BT[at], length_1, hidden_BTH[at], depth))
+        given = (draft, ids_BT[at], length_1, hidden_BTH[at], depth)
+        chains.append(unroll_exact(*given, through_chain=through_chain))
     for steps in zip(*chains, strict=True):
         output_BTH = torch.cat([one.output_BTH for one in steps], dim=1)
         alive_BT = torch.cat([one.alive_BT for one in steps], dim=1)
@@ -112,7 +115,7 @@ def unroll_apart(
         )
 
 
-def _alive(
+def alive_rows(
     position_T: Tensor, length_B: Tensor, record_BT: Tensor | None, step: int
 ) -> Tensor:
     """Rows p for which row p + step exists, in p's record if these are apart; [B, T]."""

@@ -12,9 +12,11 @@ class _Frozen(BaseModel):
 
 
 class StepRecord(_Frozen):
-    """One counted step. `loss` is weighted by reach, `kl` is each chain step's plain mean.
+    """One counted step. `loss` is weighted, `kl` is the plain mean of each chain step.
 
-    `grad_norm` is the global norm before it is clipped to 1.
+    Both are of the loss that is trained, hard targets included; a job of `rows` or `stride`
+    has one entry, its own, and says its `kind` (from 0). `grad_norm` is the global norm
+    before it is clipped to 1.
     """
 
     step: int
@@ -22,13 +24,17 @@ class StepRecord(_Frozen):
     lr: float
     grad_norm: float
     kl: tuple[float, ...]
+    kind: int | None = None
 
 
 class EvalRecord(_Frozen):
     """An evaluation on held-out windows after `step` steps; step 0 is before training.
 
-    `kl` is the mean over rows that count, by chain step; `walk` and `starts` are drafts
-    held; `hold_rates` are by `select_by`; `is_best`: it became the checkpoint to keep.
+    `kl` is the mean over rows that count, by chain step; `kind_kl`, of `rows` and `stride`
+    only, over all rows of each kind, by inputs as old as the last refresh. Both are
+    `tail_kl` without hard targets or weights. `walk` and `starts` are drafts held;
+    `hold_rates` are by `select_by`; `is_best`: it became the checkpoint to keep. All but
+    `kind_kl` are of exact chains, whatever is trained: of what a decode does.
     """
 
     step: int
@@ -37,12 +43,18 @@ class EvalRecord(_Frozen):
     starts: float
     hold_rates: tuple[float, ...]
     is_best: bool
+    kind_kl: tuple[float, ...] = ()
 
 
 class FitFacts(_Frozen):
-    """The JSON half of a checkpoint: counters, job order, log."""
+    """The JSON half of a checkpoint: counters, job order, log.
+
+    `refresh_round` is 0 with `exact`, which refreshes nothing.
+    """
 
     skipped: int
+    loss_scale: float
+    refresh_round: int
     order: tuple[int, ...]
     place: int
     generator: int
@@ -54,8 +66,9 @@ class FitFacts(_Frozen):
 class FitState:
     """A checkpoint: `tensors` for a safetensors file, `facts` for a JSON one.
 
-    Tensors are named `weight/…`, `moment1/…`, `moment2/…`, `best/…` by parameter, and
-    `counted` and `hit` by window and chain step of the best evaluation: copies on the CPU.
+    Tensors are named `weight/…`, `moment1/…`, `moment2/…`, `best/…` by parameter, with
+    `rows` and `stride` `inputs/…` too (`nets.jobs`), and `counted` and `hit` by window and
+    chain step of the best evaluation: copies on the CPU.
     """
 
     tensors: Mapping[str, Tensor]

@@ -22,10 +22,14 @@ LEAST_SCALE = 1e-20  # slopes are at most 1, and 1e20 is still far from the larg
 
 @dataclass(frozen=True)
 class MeasuredRows:
-    """A draft's four best tokens of each row, and the row's `tail_kl` from the trunk."""
+    """A draft's four best tokens of each row, and the row's `tail_kl` from the trunk.
+
+    `tempered` is q of the trunk's kept tokens at each temperature asked for, f32 [R, K].
+    """
 
     top: TopK
     kl_R: Tensor
+    tempered: tuple[Tensor, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -60,19 +64,31 @@ def measure_rows(
     topk_id_RK: Tensor,
     topk_p_RK: Tensor,
     budget_bytes: int,
+    temperatures: Sequence[float] = (),
 ) -> MeasuredRows:
-    """Each row's four best tokens and its `tail_kl` from the trunk's top-k, in one pass."""
+    """Each row's four best tokens and its `tail_kl` from the trunk's top-k, in one pass.
+
+    `temperatures` are those above 0 at which the draft's own q is read too.
+    """
     parts, losses = [], [torch.zeros(0, device=normed_RH.device)]
+    tempered: list[list[Tensor]] = [[topk_p_RK[:0].float()] for _ in temperatures]
     best = min(4, head_VH.shape[0])
     with torch.no_grad(), torch.autocast(normed_RH.device.type, enabled=False):
         for part in logit_slices(normed_RH, head_VH, budget_bytes):
             found = candidates(part.logits_rV, head_VH, best)
+            for temperature, read in zip(temperatures, tempered, strict=True):
+                q_rV = torch.softmax(part.logits_rV / temperature, -1)
+                read.append(q_rV.gather(1, topk_id_RK[part.at]))
             masses = masses_(part.logits_rV, topk_id_RK[part.at])
             losses.append(row_loss("tail_kl", topk_p_RK[part.at], masses))
             parts.append(
                 exact_top(part.normed_rH, head_VH, found, masses.logsumexp_R, best)
             )
-    return MeasuredRows(_joined(parts, best, normed_RH.device), torch.cat(losses))
+    return MeasuredRows(
+        _joined(parts, best, normed_RH.device),
+        torch.cat(losses),
+        tuple(torch.cat(read) for read in tempered),
+    )
 
 
 def fused_loss(

@@ -62,10 +62,16 @@ class Interval:
 
 @dataclass(frozen=True)
 class StepRate:
-    """Hold rate of one chain step and the rows it rests on; 0 where none counted."""
+    """Hold rate of one chain step and the rows it rests on; 0 where none counted.
+
+    `rate` is given that the steps before held, `running` over all rounds: the product of
+    the rates up to this one.
+    """
 
     rate: float
     interval: Interval
+    running: float
+    running_interval: Interval
     counted: int
     hit: int
 
@@ -116,7 +122,7 @@ def on_path(
 
 def count_starts(arrays: HoldArrays) -> HoldCounts:
     """Counts over the chains from every row."""
-    return _counts(arrays, np.ones(arrays.counted_WTC.shape[:2], bool))
+    return counts_from(arrays, np.ones(arrays.counted_WTC.shape[:2], bool))
 
 
 def count_walk(arrays: HoldArrays) -> HoldCounts:
@@ -125,10 +131,11 @@ def count_walk(arrays: HoldArrays) -> HoldCounts:
     A round moves on by what it kept + 1; a start whose fed token is not the trunk's own
     counts nothing and moves on by one row (healing.md §7, order walk).
     """
-    return _counts(arrays, _walked(arrays))
+    return counts_from(arrays, walked(arrays))
 
 
-def _walked(arrays: HoldArrays) -> BoolArray:
+def walked(arrays: HoldArrays) -> BoolArray:
+    """Where the walk's rounds start, skipped rows too: [W, T]."""
     windows, width, _ = arrays.hit_WTC.shape
     advance_WT = 1 + arrays.hit_WTC.sum(2)
     started_WT = np.zeros((windows, width), bool)
@@ -141,7 +148,8 @@ def _walked(arrays: HoldArrays) -> BoolArray:
     return started_WT
 
 
-def _counts(arrays: HoldArrays, started_WT: BoolArray) -> HoldCounts:
+def counts_from(arrays: HoldArrays, started_WT: BoolArray) -> HoldCounts:
+    """Counts over the chains from these rows."""
     started_WT1 = started_WT[:, :, None]
     return HoldCounts(
         (arrays.counted_WTC & started_WT1).sum(1), (arrays.hit_WTC & started_WT1).sum(1)
@@ -187,8 +195,17 @@ def held(counts: HoldCounts, seed: int = 0) -> Held:
     """Drafts held and hold rates of these counts; equal seeds give equal intervals."""
     counted_C, hit_C = counts.counted_WC.sum(0), counts.hit_WC.sum(0)
     drawn_rate_NC = _drawn_rates(counts, _draws(len(counts.hit_WC), seed))
+    drawn_running_NC = np.asarray(np.cumprod(drawn_rate_NC, axis=1), np.float64)
+    running_C = np.cumprod(rates(counts))
     steps = tuple(
-        StepRate(rate, _interval(drawn_rate_NC[:, j]), int(counted_C[j]), int(hit_C[j]))
+        StepRate(
+            rate,
+            _interval(drawn_rate_NC[:, j]),
+            float(running_C[j]),
+            _interval(drawn_running_NC[:, j]),
+            int(counted_C[j]),
+            int(hit_C[j]),
+        )
         for j, rate in enumerate(rates(counts))
     )
     return Held(drafts_held(counts), _interval(_drafts_held(drawn_rate_NC)), steps)
@@ -202,6 +219,20 @@ def drawn_drafts_held(counts: HoldCounts, seed: int = 0) -> FloatArray:
 def paired_gain_se(new: HoldCounts, old: HoldCounts, seed: int = 0) -> float:
     """Standard error of D(new) − D(old), counted on the same windows in the same order."""
     return float((drawn_drafts_held(new, seed) - drawn_drafts_held(old, seed)).std())
+
+
+def share_interval(count_W: NDArray[np.float64], of_W: IntArray, seed: int = 0) -> Interval:
+    """The interval of Σ count / Σ of, drawn over windows."""
+    draws_NW = _draws(len(of_W), seed)
+    return _interval(_rates(draws_NW @ of_W, draws_NW @ count_W).astype(np.float64))
+
+
+def summed_shares(count_WC: FloatArray, of_WC: IntArray, seed: int = 0) -> Interval:
+    """The interval of Σ_C (Σ_W count / Σ_W of), drawn over windows."""
+    draws_NW = _draws(len(of_WC), seed)
+    return _interval(
+        np.asarray(_rates(draws_NW @ of_WC, draws_NW @ count_WC).sum(1), np.float64)
+    )
 
 
 def _draws(windows: int, seed: int) -> FloatArray:

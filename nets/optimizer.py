@@ -22,8 +22,11 @@ class NamedAdam:
                 "exp_avg_sq": torch.zeros_like(parameter),
             }
 
-    def clip(self) -> Tensor:
-        """Clip the gradients; their global norm before that."""
+    def clip(self, loss_scale: float) -> Tensor:
+        """Unscale and clip the gradients; their global norm between the two."""
+        for parameter in self.parameters.values():
+            if parameter.grad is not None:
+                parameter.grad /= loss_scale
         norm: Tensor = nn.utils.clip_grad_norm_(self.parameters.values(), CLIP_NORM)
         return norm
 

@@ -42,12 +42,14 @@ class Batch:
             None if self.record_BT is None else self.record_BT.to(device),
         )
 
-    def chains(self, draft: Draft, depth: int) -> Iterator[ChainStep]:
+    def chains(
+        self, draft: Draft, depth: int, *, through_chain: bool = False
+    ) -> Iterator[ChainStep]:
         """The draft's chains from every row of the windows."""
         given = (draft, self.ids_BT, self.length_B, self.hidden_BTH, depth)
         if self.record_BT is not None and draft.geometry.layer.is_sparse:
-            return unroll_apart(*given, self.record_BT)
-        return unroll_exact(*given, record_BT=self.record_BT)
+            return unroll_apart(*given, self.record_BT, through_chain=through_chain)
+        return unroll_exact(*given, record_BT=self.record_BT, through_chain=through_chain)
 
 
 class Source(Protocol):

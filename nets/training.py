@@ -1,7 +1,8 @@
-"""Training a draft on its trunk's own next-token distribution, a whole chain in every step.
+"""Training a draft on its trunk's own next-token distribution (healing.md §8).
 
-healing.md §8, "Ours (exact)": `tail_kl`, chain steps weighted by reach, f32 masters, the
-best checkpoint by drafts held on held-out windows. Axes: B windows, C chain steps, R rows.
+With `exact` a step is a batch with its whole chain unrolled, with `rows` and `stride` a job
+of `nets.jobs`; f32 masters, the best checkpoint by drafts held on held-out windows, always
+of exact chains. Axes: B windows, C chain steps, R rows.
 """
 
 import math
@@ -18,15 +19,17 @@ from nets.draft import Draft
 from nets.errors import Stopped, TrainingError
 from nets.evaluate import Compute, evaluate
 from nets.fit_state import EvalRecord, FitFacts, FitState, StepRecord
-from nets.head import fused_loss
-from nets.hold import count_starts, count_walk, drafts_held, rates, reach
+from nets.hold import count_starts, count_walk, drafts_held, rates
+from nets.jobs import KindJobs
+from nets.objective import chain_losses, objective_of, step_weights
 from nets.optimizer import NamedAdam
 from nets.schedule import JobOrder, cut_batches, job_generator, learning_rate
 from nets.selection import BestCheckpoint, select_counts
-from nets.source import Batch, Source, Windows, read_batch, take_rows
+from nets.source import Batch, Source, Windows, read_batch
 from nets.training_rows import trained_rows
 
 MOST_SKIPPED = 20
+LOSS_SCALE = 4096.0  # halved at every step that isn't finite, which only f16 can gain by
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,7 @@ def fit(
     run.evaluate_if_due()
     while not run.is_finished():
         run.train_step()
+        run.refresh_if_due()
         run.stop_if_asked()
         run.evaluate_if_due()
         if time.monotonic() - saved_at >= runtime.save_every_s:
@@ -101,36 +105,6 @@ def fit(
             saved_at = time.monotonic()
     run.best.restore()
     return FitResult(tuple(run.steps), tuple(run.evaluations), run.skipped)
-
-
-def chain_losses(
-    draft: Draft,
-    batch: Batch,
-    depth: int,
-    compute: Compute,
-    chosen_BTC: Tensor | None = None,
-) -> Tensor:
-    """Mean `tail_kl` of each chain step over its rows, f64 [C], with a gradient.
-
-    `chosen_BTC` says which of them go through the head (`trained_rows`); None: all.
-    """
-    losses = []
-    with compute.autocast(batch.ids_BT.device):
-        for step in batch.chains(draft, depth):
-            chosen_BT = step.alive_BT
-            if chosen_BTC is not None:
-                chosen_BT = chosen_BT & chosen_BTC[:, :, step.step - 1]
-            rows = take_rows(batch, step, chosen_BT)
-            total = fused_loss(
-                "tail_kl",
-                draft.read_out(rows.output_RH),
-                draft.shared.head_VH,
-                rows.topk_id_RK,
-                rows.topk_p_RK,
-                compute.budget_bytes,
-            )
-            losses.append(total / max(len(rows.at_R), 1))
-    return torch.stack(losses)
 
 
 class _Run:
@@ -162,10 +136,14 @@ class _Run:
         trained = {name: p for name, p in draft.named_parameters() if p.requires_grad}
         self.adam = NamedAdam(trained)
         self.best = BestCheckpoint(trained, settings.seed)
-        self.jobs = JobOrder([*range(len(self.batches))], job_generator(settings.seed))
+        self.by_kind = (
+            None if settings.layout == "exact" else KindJobs(draft, settings, self.compute)
+        )
+        order = [*range(len(self.batches) * settings.kinds)]
+        self.jobs = JobOrder(order, job_generator(settings.seed))
         self.steps: list[StepRecord] = []
         self.evaluations: list[EvalRecord] = []
-        self.skipped = 0
+        self.skipped, self.loss_scale = 0, LOSS_SCALE
 
     def is_finished(self) -> bool:
         """Whether all steps are done, or `patience` evaluations brought no new best."""
@@ -176,12 +154,18 @@ class _Run:
         gave_up = patience is not None and stale >= patience
         return gave_up or len(self.steps) >= self.settings.steps
 
+    def refresh_if_due(self) -> None:
+        """Bring the inputs of `rows` and `stride` up to date; nothing to do for `exact`."""
+        if self.by_kind is not None:
+            self.by_kind.refresh_if_due(len(self.steps))
+
     def evaluate_if_due(self) -> None:
         """Evaluate before training, every `eval_every` steps and at the end; once each."""
         done, settings = len(self.steps), self.settings
         is_due = done % settings.eval_every == 0 or done == settings.steps
         if not is_due or (self.evaluations and self.evaluations[-1].step == done):
             return
+        kind_kl = self._kind_kl()
         found = evaluate(
             self.draft,
             self.source,
@@ -198,9 +182,17 @@ class _Run:
             starts=drafts_held(count_starts(found.arrays)),
             hold_rates=rates(counts),
             is_best=self.best.offer(counts),
+            kind_kl=kind_kl,
         )
         self.evaluations.append(record)
         self.runtime.on_eval(record)
+
+    def _kind_kl(self) -> tuple[float, ...]:
+        if self.by_kind is None:
+            return ()
+        return self.by_kind.held_out_kl(
+            self.source, self.held_out.index, lambda _: self.stop_if_asked()
+        )
 
     def stop_if_asked(self) -> None:
         """Save and end with Stopped, if that was asked for."""
@@ -213,34 +205,60 @@ class _Run:
         raise Stopped(f"after {step}, which is saved")
 
     def train_step(self) -> None:
-        """One batch with its whole chain; a step that isn't finite changes no weight."""
-        windows = self.batches[self.jobs.draw()]
+        """One job; a step that isn't finite changes no weight and halves the loss scale."""
+        place, kind = divmod(self.jobs.draw(), self.settings.kinds)
+        windows = self.batches[place]
         batch = read_batch(self.source, windows, self.draft.shared.head_VH.device)
-        chosen_BTC = trained_rows(self.settings, len(self.steps) + 1, batch)
-        kl_C = chain_losses(
-            self.draft, batch, self.settings.depth, self.compute, chosen_BTC
-        )
-        reach_C = kl_C.new_tensor(reach(self.evaluations[-1].hold_rates))
-        loss = (reach_C * kl_C).sum() / reach_C.sum()
-        torch.autograd.backward(loss)
+        if self.by_kind is None:
+            kl_C, loss = self._exact_losses(batch)
+        else:
+            loss = self.by_kind.loss(batch, windows, kind)
+            kl_C = loss[None]
+        torch.autograd.backward(loss * self.loss_scale)
         # One transfer a step.
-        norm, *kl = torch.stack([self.adam.clip().double(), *kl_C.detach()]).tolist()
+        found = [self.adam.clip(self.loss_scale).double(), loss, *kl_C]
+        norm, total, *kl = torch.stack(found).detach().tolist()
         if math.isfinite(norm) and all(map(math.isfinite, kl)):
-            self._count_step(float(loss.detach()), norm, kl)
+            self._count_step(
+                loss=total,
+                grad_norm=norm,
+                kl=tuple(kl),
+                kind=None if self.by_kind is None else kind,
+            )
         else:
             self._skip_step(windows, kl, norm)
         self.adam.drop_gradients()
 
-    def _count_step(self, loss: float, norm: float, kl: Sequence[float]) -> None:
+    def _exact_losses(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The loss of each chain step, and these weighted: what is sent backward."""
+        settings = self.settings
+        kl_C = chain_losses(
+            self.draft,
+            batch,
+            settings.depth,
+            self.compute,
+            trained_rows(settings, len(self.steps) + 1, batch),
+            objective_of(settings),
+        )
+        rates_C = self.evaluations[-1].hold_rates
+        weight_C = kl_C.new_tensor(step_weights(settings.step_weights, rates_C))
+        return kl_C, (weight_C * kl_C).sum()
+
+    def _count_step(
+        self, loss: float, grad_norm: float, kl: tuple[float, ...], kind: int | None
+    ) -> None:
         step = len(self.steps) + 1
         lr = learning_rate(step, self.settings.steps, self.settings.lr)
         self.adam.step(lr)
-        record = StepRecord(step=step, loss=loss, lr=lr, grad_norm=norm, kl=tuple(kl))
+        record = StepRecord(
+            step=step, loss=loss, lr=lr, grad_norm=grad_norm, kl=kl, kind=kind
+        )
         self.steps.append(record)
         self.runtime.on_step(record)
 
     def _skip_step(self, windows: Sequence[int], kl: Sequence[float], norm: float) -> None:
         self.skipped += 1
+        self.loss_scale = max(self.loss_scale / 2, 1.0)
         if self.skipped >= MOST_SKIPPED:
             raise TrainingError(
                 f"step {len(self.steps) + 1}, windows {', '.join(map(str, windows))}: loss "
@@ -252,19 +270,24 @@ class _Run:
         """A checkpoint of everything that decides what follows."""
         facts = FitFacts(
             skipped=self.skipped,
+            loss_scale=self.loss_scale,
+            refresh_round=0 if self.by_kind is None else self.by_kind.round,
             order=tuple(self.jobs.order),
             place=self.jobs.place,
             generator=self.jobs.generator.state,
             steps=tuple(self.steps),
             evaluations=tuple(self.evaluations),
         )
-        return FitState({**self.adam.tensors(), **self.best.tensors()}, facts)
+        inputs = {} if self.by_kind is None else self.by_kind.tensors()
+        return FitState({**self.adam.tensors(), **self.best.tensors(), **inputs}, facts)
 
     def load(self, state: FitState) -> None:
         """Go on from a checkpoint."""
         facts = state.facts
         self.steps, self.evaluations = list(facts.steps), list(facts.evaluations)
-        self.skipped = facts.skipped
+        self.skipped, self.loss_scale = facts.skipped, facts.loss_scale
         self.jobs = JobOrder([*facts.order], Xorshift64(facts.generator), facts.place)
         self.adam.load(state.tensors, len(self.steps))
         self.best.load(state.tensors)
+        if self.by_kind is not None:
+            self.by_kind.load(state.tensors, facts.refresh_round)

@@ -93,8 +93,8 @@ def create_array(
     return WindowArray(path, array)
 
 
-def open_array(folder: Path, name: str) -> WindowArray:
-    """The array `folder/name`, read-only, every chunk present.
+def open_array(folder: Path, name: str, *, window: int | None = None) -> WindowArray:
+    """The array `folder/name`, read-only, every chunk present (or the one of `window`).
 
     Raises `ArtifactDamaged` otherwise: zarr reads a missing chunk as fill values, silently.
     """
@@ -103,9 +103,17 @@ def open_array(folder: Path, name: str) -> WindowArray:
     path = folder / checked_name(name)
     try:
         array = zarr.open_array(path, mode="r")
-        have, need = array.nchunks_initialized, array.nchunks
+        if window is None:
+            have, need = array.nchunks_initialized, array.nchunks
+        else:
+            have, need = int(_chunk_file(path, array, window).is_file()), 1
     except (ValueError, KeyError, TypeError, OSError) as error:
         raise ArtifactDamaged(path, f"no readable array ({error})") from error
     if have != need:
         raise ArtifactDamaged(path, f"{have} of {need} chunks are there")
     return WindowArray(path, array)
+
+
+def _chunk_file(path: Path, array: "zarr.Array[Any]", window: int) -> Path:
+    places = [window // array.chunks[0], *(0 for _ in array.chunks[1:])]
+    return path.joinpath("c", *map(str, places))

@@ -30,6 +30,14 @@ class UnknownName(ArtifactError):  # noqa: N818
     """No artifact, or more than one, goes by the name a user gave."""
 
 
+class BadBundle(ArtifactError):  # noqa: N818
+    """A file to import that is no export, or not as it was written."""
+
+
+class NotAStore(ArtifactError):  # noqa: N818
+    """A path that can't be a store's folder."""
+
+
 class NotJson(ArtifactError):  # noqa: N818
     """A value that a manifest or a key cannot hold."""
 

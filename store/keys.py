@@ -11,7 +11,8 @@ from pydantic import JsonValue
 from store.errors import BadName, NotJson
 
 KEY_DIGITS = 32
-RESERVED = {"damaged", "digests", "locks", "runs"}  # folders of the store that are no stage
+# Folders of the store that are no stage.
+RESERVED = {"damaged", "digests", "incoming", "locks", "pins", "runs", "trash"}
 
 _STAGE = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _KEY = re.compile(rf"[0-9a-f]{{{KEY_DIGITS}}}")

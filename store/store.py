@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from store.artifact import Artifact
 from store.digests import FileDigests, sha256_of
-from store.errors import ArtifactDamaged
+from store.errors import ArtifactDamaged, NotAStore
 from store.keys import RESERVED, checked_key, checked_stage, split_name
 from store.manifest import MANIFEST, FileRecord, Manifest
 from store.record import read_reference, record_name
@@ -191,6 +191,19 @@ class Store:
         return problems
 
 
+def refuse_no_folder(root: Path) -> None:
+    """NotAStore for a path that is a file, lies in one, or can't be a path."""
+    try:
+        there = next(path for path in (root, *root.absolute().parents) if path.exists())
+    except (OSError, ValueError) as error:
+        raise NotAStore(f"store {str(root)!r}: can't be a path ({error})") from error
+    if not there.is_dir():
+        raise NotAStore(
+            f"store {root}: {there} is a file, and a store is a folder; name a folder with "
+            "--store, HEAL_STORE or runtime.store (it is made if it is missing)"
+        )
+
+
 def _parsed(data: bytes, path: Path) -> Manifest:
     try:
         return Manifest.model_validate_json(data)
@@ -203,6 +216,8 @@ def _parsed(data: bytes, path: Path) -> Manifest:
 def _problems(artifact: Artifact, hasher: Hasher) -> Problems:
     # Names as text: a trunk pass has thousands of files, and a Path costs more than a stat.
     folder, files = f"{artifact.path}/", artifact.manifest.files
+    if not files and not artifact.path.exists():
+        return [f"{artifact.path}: is gone"]  # one of parts alone has no file to miss
     found = (_file_problem(folder + name, files[name], hasher) for name in files)
     return [problem for problem in found if problem is not None]
 

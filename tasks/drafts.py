@@ -131,7 +131,7 @@ def start_draft(
     from nets.draft import fresh_draft_tensors, last_input_rms
 
     packed = read_windows(windows)
-    chosen = packed.training[: settings.windows]
+    chosen = (packed.training or packed.held_out)[: settings.windows]
     ids = torch.from_numpy(packed.ids[chosen].astype("int64"))
     with placed_trunk(trunk, settings.dtype, ids.numel(), runtime) as placed:
         rms = last_input_rms(placed.trunk, ids)

@@ -1,40 +1,49 @@
 """measure_draft: what a draft holds on held-out windows, by the walk and by all starts."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from conf.base import Settings, Wiring
-from nets.hold import Held, HoldArrays, HoldMeasure, measure_holds
+from nets.hold import HoldArrays
 from store.arrays import Dtype, create_array, open_array
 from store.artifact import Artifact
 from store.manifest import Manifest
-from tasks.drafts import DraftSource, load_draft
+from tasks.drafts import DraftSetting, DraftSource, load_draft
+from tasks.measure_chains import chains_json, sampled_windows
+from tasks.measure_numbers import Measured, measured_json
 from tasks.model_file import ModelPart
 from tasks.packed import Windows, read_windows
 from tasks.stage import Runtime, stage
-from tasks.trunk_rows import read_rows
+from tasks.trunk_rows import TrunkRows, read_rows
+from tasks.vocabulary import trimmed_vocabularies
 
 if TYPE_CHECKING:
-    from nets.evaluate import Evaluation
+    from nets.evaluate import Compute, Evaluation
 
 
 class MeasureSettings(Settings):
-    """Wiring, chain depth, compute type, and the seed of the bootstrap."""
+    """Wiring, chain depth, sampling temperatures, compute type, the bootstrap's seed.
+
+    `written` is the temperature at which the trunk wrote each set, None for other text.
+    """
 
     wiring: Wiring
     depth: int
+    temperatures: tuple[float, ...]
+    written: tuple[float | None, ...]
     dtype: Literal["bf16", "f32"]
     seed: int = 0
 
 
 def _disk_bytes(settings: MeasureSettings, *, windows: Artifact, **_: object) -> int:
-    """Two flags, four ids and four probabilities for every start and step."""
+    """Two flags, a place, four ids and four probabilities for every start and step."""
     held_out, width = windows.numbers["held_out"], windows.manifest.settings["window"]
-    return int(held_out) * int(width) * settings.depth * (2 + 4 * 4 + 4 * 4)
+    return int(held_out) * int(width) * settings.depth * (3 + 4 * 4 + 4 * 4)
 
 
 def _expected(
@@ -43,7 +52,7 @@ def _expected(
     return {"windows": windows.numbers["held_out"], "depth": settings.depth}
 
 
-@stage("measure_draft", version=1, needs=_disk_bytes, expects=_expected)
+@stage("measure_draft", version=2, needs=_disk_bytes, expects=_expected)
 def measure_draft(  # noqa: PLR0913 — a stage's inputs, each with a digest of its own
     out: Path,
     settings: MeasureSettings,
@@ -53,12 +62,16 @@ def measure_draft(  # noqa: PLR0913 — a stage's inputs, each with a digest of 
     rows: Artifact,
     trunk: ModelPart,
     draft: DraftSource,
+    init: DraftSource | None,
 ) -> Mapping[str, object]:
-    """Numbers: the measure (healing.md §7). Arrays [W, T, C]: `counted`, `hit`, …"""
+    """Numbers: the measure (healing.md §7). Arrays [W, T, C]: `counted`, `hit`, …
+
+    `init`, if given, replaces the draft's block and output norm.
+    """
     from nets.evaluate import evaluate
     from tasks.row_source import RowSource, chosen_windows, measure_compute
 
-    setting = load_draft(trunk, draft, None, settings.wiring, settings.dtype, runtime)
+    setting = load_draft(trunk, draft, init, settings.wiring, settings.dtype, runtime)
     packed = read_windows(windows)
     compute = measure_compute(packed, settings.dtype, runtime)
     total = len(packed.held_out)
@@ -75,16 +88,57 @@ def measure_draft(  # noqa: PLR0913 — a stage's inputs, each with a digest of 
             if done < total:
                 runtime.stop.check(f"after {done} of {total} windows, begun anew next time")
 
+        read = read_rows(rows, runtime)
         found = evaluate(
             setting.draft,
-            RowSource(packed, read_rows(rows, runtime)),
+            RowSource(packed, read),
             chosen_windows(packed, packed.held_out),
             settings.depth,
             compute,
+            temperatures=settings.temperatures,
             on_windows=on_windows,
         )
     _save(out, found, packed)
-    return numbers_of(found.arrays, packed.names, settings)
+    told = _Told(setting, packed, read, compute, settings)
+    return told.numbers(found)
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What the numbers of a measure are made from, beside what was found."""
+
+    setting: DraftSetting
+    packed: Windows
+    read: TrunkRows
+    compute: "Compute"
+    settings: MeasureSettings
+
+    def numbers(self, found: "Evaluation") -> dict[str, object]:
+        """As docs/stages.md lists them."""
+        settings, vocab = self.settings, self.setting.shared.head_VH.shape[0]
+        measured = Measured(
+            found.arrays, found.place_WTC, found.acceptance_WCN4, settings.temperatures
+        )
+        by_temperature = sampled_windows(self.packed, settings.written)
+        return {
+            **measured_json(measured, self.packed.names, settings.seed),
+            "sampled_chains": [self._chains(t, w) for t, w in by_temperature.items()],
+            "vocabulary": trimmed_vocabularies(self.packed, self.read, vocab),
+        }
+
+    def _chains(self, temperature: float, windows: list[int]) -> dict[str, object]:
+        from nets.sampled_chains import sampled_chains
+        from tasks.row_source import RowSource, chosen_windows
+
+        found = sampled_chains(
+            self.setting.draft,
+            RowSource(self.packed, self.read),
+            chosen_windows(self.packed, windows),
+            self.settings.depth,
+            self.compute,
+            temperature,
+        )
+        return chains_json(found, temperature, self.settings.seed)
 
 
 def _save(out: Path, found: "Evaluation", packed: Windows) -> None:
@@ -92,6 +146,7 @@ def _save(out: Path, found: "Evaluation", packed: Windows) -> None:
     planes: dict[str, tuple[npt.NDArray[np.generic], Dtype]] = {
         "counted": (arrays.counted_WTC, "bool"),
         "hit": (arrays.hit_WTC, "bool"),
+        "place": (found.place_WTC, "u1"),
         "draft_top4_id": (found.top_id_WTC4.astype(np.uint32), "u4"),
         "draft_top4_p": (found.top_p_WTC4, "f4"),
         "window": (np.asarray(packed.held_out, np.uint32), "u4"),
@@ -114,45 +169,3 @@ def read_holds(artifact: Artifact) -> HoldArrays:
         read["length"].astype(np.int64),
         read["set_index"].astype(np.int64),
     )
-
-
-def numbers_of(
-    arrays: HoldArrays, names: tuple[str, ...], settings: MeasureSettings
-) -> dict[str, Any]:
-    """A measure as plain JSON: over all windows, and by data set."""
-    by_set = {
-        name: _one(measure_holds(arrays.of_set(index), settings.seed))
-        for index, name in enumerate(names)
-        if (arrays.set_index_W == index).any()
-    }
-    return {
-        **_one(measure_holds(arrays, settings.seed)),
-        "by_set": by_set,
-        "depth": settings.depth,
-    }
-
-
-def _one(measure: HoldMeasure) -> dict[str, Any]:
-    walk = measure.walk
-    return {
-        "drafts_held": walk.drafts_held,
-        "drafts_held_starts": measure.starts.drafts_held,
-        "interval": [walk.interval.low, walk.interval.high],
-        "rows": walk.steps[0].counted,
-        "windows": measure.windows,
-        "coverage": measure.coverage,
-        "hold_rates": _rates(walk),
-    }
-
-
-def _rates(held: Held) -> list[dict[str, Any]]:
-    return [
-        {
-            "step": step,
-            "rate": rate.rate if rate.counted else None,
-            "lo": rate.interval.low if rate.counted else None,
-            "hi": rate.interval.high if rate.counted else None,
-            "rows": rate.counted,
-        }
-        for step, rate in enumerate(held.steps, start=1)
-    ]

@@ -18,20 +18,29 @@ from tasks.packed import TABLE
 from tasks.set_records import read_records
 from tasks.sources import DataSet, kind_of
 from tasks.stage import Runtime, stage
-from tasks.windows import HELD_OUT_EVERY, Cut, Window, cut_windows, shuffled, take_records
+from tasks.windows import (
+    HELD_OUT_EVERY,
+    Cut,
+    Window,
+    copies_in,
+    cut_windows,
+    shuffled,
+    take_records,
+)
 from tasks.written import read_written
 
 RECORD_WINDOWS = 4  # a text file is cut into records of at most this many windows
 
 
 class PackSettings(Settings):
-    """What decides the windows: T, C, the split, and each set's name and cap."""
+    """What decides the windows: T, C, what is held out, and each set's name and cap."""
 
     window: int
     depth: int
     split: Literal["records", "windows"]
     names: tuple[str, ...]
     tokens: tuple[int, ...]
+    hold_all: bool = False
 
 
 def _expected(
@@ -46,11 +55,11 @@ def _expected(
     if past is not None and past.inputs["sets"] == digests_in(sets, "sets"):
         tokens = min(tokens, int(past.numbers["tokens"]))
     windows = math.ceil(tokens / settings.window) + len(sets)  # each set has a last one
-    held_out = math.ceil(windows / HELD_OUT_EVERY)
+    held_out = windows if settings.hold_all else math.ceil(windows / HELD_OUT_EVERY)
     return {"windows": windows, "held_out": held_out, "tokens": tokens}
 
 
-@stage("pack_windows", version=1, expects=_expected)
+@stage("pack_windows", version=2, expects=_expected)
 def pack_windows(
     out: Path,
     settings: PackSettings,
@@ -59,7 +68,7 @@ def pack_windows(
     sets: Sequence[DataSet | Artifact],
     tokenizer: ModelPart | Artifact | None,
 ) -> Mapping[str, object]:
-    """Windows of all sets as an Arrow table; numbers: windows, held out, tokens per set.
+    """Windows of all sets as an Arrow table; numbers: windows, held out, tokens, copies.
 
     An artifact among the sets is text that `write_text` wrote.
     """
@@ -74,14 +83,15 @@ def pack_windows(
             _refuse_few(name, kept, settings)
             records.append(kept)
             bar.advance(sum(len(record) for record in kept))
-    windows = cut_windows(records, Cut(settings.window, settings.depth, settings.split))
+    cut = Cut(settings.window, settings.depth, settings.split, settings.hold_all)
+    windows = cut_windows(records, cut)
     if not windows:
         raise InputError(
             f"data sets {', '.join(settings.names)}: too short for a single window of "
             f"{settings.window} tokens; give more text or a smaller pack.window"
         )
     write_table(out / TABLE, _to_table(windows))
-    return _numbers(windows, settings.names)
+    return {**_numbers(windows, settings.names), **_copies(records, settings, runtime)}
 
 
 def _written_records(
@@ -94,13 +104,36 @@ def _written_records(
 def _refuse_few(
     name: str, records: Sequence[Sequence[int]], settings: PackSettings
 ) -> None:
-    if settings.split == "records" and len(records) < HELD_OUT_EVERY:
+    is_split = settings.split == "records" and not settings.hold_all
+    if is_split and len(records) < HELD_OUT_EVERY:
         raise InputError(
             f"data set {name}: has {len(records)} records, every tenth is held out, so at "
             f"least {HELD_OUT_EVERY} are needed; give more or shorter records, a smaller "
             f"pack.window (text is cut into records of {RECORD_WINDOWS} windows), or "
             "pack.split: windows"
         )
+
+
+def _copies(
+    records: Sequence[Sequence[tuple[int, ...]]], settings: PackSettings, runtime: Runtime
+) -> dict[str, object]:
+    """Repeated records by set; says how many changed sides, so that none is on both."""
+    if settings.split != "records" or settings.hold_all:
+        return {}
+    copies = copies_in(records)
+    for name, of_set, one in zip(settings.names, records, copies, strict=True):
+        if one.found:
+            runtime.progress.say(
+                f"data set {name}: {one.found:,} of {len(of_set):,} records are copies of "
+                f"earlier ones; {one.moved:,} moved to the side of the split that their "
+                "first copy is on"
+            )
+    return {
+        "copies": [
+            {"name": name, "found": one.found, "moved": one.moved}
+            for name, one in zip(settings.names, copies, strict=True)
+        ]
+    }
 
 
 def _to_table(windows: Sequence[Window]) -> pa.Table:
@@ -142,7 +175,12 @@ def needs_tokenizer(sets: Sequence[DataSet | Artifact]) -> bool:
 
 
 def refuse_too_few(windows: Artifact, batch: int) -> None:
-    """InputError unless there are 10 · batch windows, one held out, a full batch."""
+    """InputError unless there are 10 · batch windows, one held out, a full batch.
+
+    Where every window is held out one is enough, and `pack_windows` saw to that.
+    """
+    if windows.manifest.settings["hold_all"]:
+        return
     count, held_out = int(windows.numbers["windows"]), int(windows.numbers["held_out"])
     width = windows.manifest.settings["window"]
     if count >= HELD_OUT_EVERY * batch and not held_out:
@@ -159,7 +197,10 @@ def refuse_too_few(windows: Artifact, batch: int) -> None:
         )
 
 
-def steps_of_epochs(windows: Artifact, epochs: float, batch: int) -> int:
-    """Training steps of so many epochs; incomplete batches are dropped (healing.md §8)."""
+def steps_of_epochs(windows: Artifact, epochs: float, batch: int, kinds: int = 1) -> int:
+    """Training steps of so many epochs of batches × kinds; incomplete batches are dropped.
+
+    healing.md §8.
+    """
     batches = (int(windows.numbers["windows"]) - int(windows.numbers["held_out"])) // batch
-    return max(1, math.ceil(epochs * batches))
+    return max(1, math.ceil(epochs * (batches * kinds)))

@@ -80,14 +80,18 @@ class Planner:
 
     store: Store
     stages: list[PlannedStage] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    _notes: dict[str, str] = field(default_factory=dict)
     _answers: dict[str, Artifact] = field(default_factory=dict)
     _past: dict[str, list[Manifest]] | None = None
 
-    def note(self, text: str) -> None:
-        """Keeps a line on how something would run, once."""
-        if text not in self.notes:
-            self.notes.append(text)
+    @property
+    def notes(self) -> list[str]:
+        """What was noted, in order."""
+        return list(self._notes.values())
+
+    def note(self, text: str, about: str | None = None) -> None:
+        """Keeps a line on how something would run; `about` one thing, the last of them."""
+        self._notes[about or text] = text
 
     def answer(self, asked: Asked) -> Artifact:
         """The artifact found, or a pending one with the numbers its stage expects."""

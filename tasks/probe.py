@@ -47,12 +47,16 @@ def _sample_numbers(
 def sample_windows(
     out: Path, settings: SampleSettings, runtime: Runtime, *, windows: Artifact
 ) -> Mapping[str, object]:
-    """Training windows, evenly spaced over all sets, as `pack_windows` writes them."""
-    training = read_windows(windows).training
+    """Training windows, evenly spaced over all sets, as `pack_windows` writes them.
+
+    Of held-out ones where every window is.
+    """
+    packed = read_windows(windows)
+    training = packed.training or packed.held_out
     count = min(settings.windows, len(training))
     if count < LEAST_WINDOWS:
         raise InputError(
-            f"data: {len(training)} training windows; a probe of the draft compares "
+            f"data: {len(training)} windows to probe; a probe of the draft compares "
             f"{LEAST_WINDOWS} at least, give more data or a smaller pack.window"
         )
     chosen = [training[i * len(training) // count] for i in range(count)]

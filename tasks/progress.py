@@ -99,7 +99,7 @@ class LineProgress:
         each: Mapping[str, float] = NOTHING,
     ) -> Iterator[Bar]:
         """A bar that prints a line when `every_s` have passed since the last."""
-        bar = _TimedBar(
+        bar = TimedBar(
             Count(name, total, unit, each, self.clock), self.every_s, self._print
         )
         yield bar
@@ -114,8 +114,8 @@ class LineProgress:
         self.say(count.line())
 
 
-class _TimedBar:
-    """Counts, and shows the count when `every_s` have passed since it was last shown."""
+class TimedBar:
+    """A bar that counts, and shows the count at most every `every_s` seconds."""
 
     def __init__(self, count: Count, every_s: float, show: Callable[[Count], None]) -> None:
         self.count = count
@@ -124,10 +124,12 @@ class _TimedBar:
         self._shown = count.started
 
     def advance(self, count: int = 1, **values: float) -> None:
+        """Count on, and show it if it is time."""
         self.count.add(count, values)
         self._show_if_due()
 
     def skip(self, count: int) -> None:
+        """Count what was done before, and show it if it is time."""
         self.count.skip(count)
         self._show_if_due()
 
@@ -224,7 +226,7 @@ class FiledProgress:
         count = Count(name, total, unit, each)
         self._write(count)
         with self.inner.task(name, total=total, unit=unit, each=each) as bar:
-            yield _FiledBar(bar, _TimedBar(count, self.every_s, self._write))
+            yield _FiledBar(bar, TimedBar(count, self.every_s, self._write))
         self._write(count)
 
     def say(self, text: str) -> None:
@@ -250,7 +252,7 @@ class FiledProgress:
 
 
 class _FiledBar:
-    def __init__(self, bar: Bar, filed: _TimedBar) -> None:
+    def __init__(self, bar: Bar, filed: TimedBar) -> None:
         self._bar = bar
         self._filed = filed
 

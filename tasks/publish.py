@@ -1,5 +1,6 @@
 """From the store to where a user wants a result: whole, or not at all."""
 
+import os
 import shutil
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,9 @@ from store.space import free_bytes, size_text
 from tasks.errors import InputError
 from tasks.model_file import Layout, ModelFile, checkpoint_tensors
 from tasks.stage import Runtime
+
+# What file systems take, less what stands behind a name while it is written.
+NAME_BYTES = 255 - len(".partial.old")
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,7 @@ def refuse_bad_outputs(outputs: Sequence[Target], inputs: Mapping[str, Path]) ->
     through links and `..`.
     """
     for place, output in enumerate(outputs):
+        _refuse_long(output.path)
         for role, source in inputs.items():
             if _is_same(output.path, source):
                 raise InputError(
@@ -57,6 +62,16 @@ def refuse_bad_outputs(outputs: Sequence[Target], inputs: Mapping[str, Path]) ->
             _refuse_bad_folder(output, inputs)
         else:
             _refuse_odd_file(output.path)
+
+
+def _refuse_long(path: Path) -> None:
+    for part in path.parts:
+        if len(os.fsencode(part)) > NAME_BYTES:
+            raise InputError(
+                f"outputs: the name {part[:20]!r}… has {len(os.fsencode(part))} bytes; "
+                f"file systems take 255, and it is written under a longer name first: use "
+                f"at most {NAME_BYTES}"
+            )
 
 
 def _refuse_odd_file(path: Path) -> None:

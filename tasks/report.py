@@ -11,9 +11,10 @@ import yaml
 
 from conf.base import Settings
 from conf.machine import describe
-from conf.schema import RunConfig
+from conf.schema import Cost, RunConfig
 from nets.hold import HoldCounts, count_walk, drafts_held, paired_gain_se
 from store.artifact import Artifact
+from store.ledger import StageEvent
 from store.tables import read_table
 from tasks.measure import read_holds
 from tasks.model_file import ModelFile
@@ -45,10 +46,13 @@ class Written:
 
 @dataclass(frozen=True)
 class Healed:
-    """A heal's results: the draft before, the trained one, and the files that carry it."""
+    """A heal's results: the draft before, the trained one, and the files that carry it.
+
+    Without training `trained` is None, and files carry the draft as it started.
+    """
 
     stale: Artifact
-    trained: Artifact
+    trained: Artifact | None
     outputs: tuple[Written, ...]
 
 
@@ -74,23 +78,43 @@ class ReportFiles:
     report: Report
 
 
+@dataclass(frozen=True)
+class HealReport:
+    """What a heal gave its caller: measures, paths, and its stage calls in order.
+
+    `page` is report.html; `outputs` the files and folders written, as configured.
+    """
+
+    run: str
+    page: Path
+    report: Report
+    outputs: tuple[Path, ...]
+    stages: tuple[StageEvent, ...]
+
+    @property
+    def measures(self) -> Mapping[str, Measure]:
+        """By draft: `stale` before, `healed` after."""
+        return {str(name): one for name, one in self.report.measures.items()}
+
+
 class ReportSettings(Settings):
-    """How the run is told: its title, its command, its configuration."""
+    """How the run is told: its title, its command, its configuration, the user's costs."""
 
     title: str
     command: str
     config: str
+    cost: Cost
     stages: tuple[StageRow, ...]
 
 
-@stage("report", version=2)
+@stage("report", version=3)
 def report(  # noqa: PLR0913 — a stage's inputs, each with a digest of its own
     out: Path,
     settings: ReportSettings,
     runtime: Runtime,
     *,
     windows: Artifact,
-    trained: Artifact,
+    trained: Artifact | None,
     probe: Artifact | None,
     measures: Mapping[str, Artifact],
     files: Mapping[str, Artifact],
@@ -116,6 +140,7 @@ def report_of(story: HealStory, runtime: Runtime) -> Artifact:
     settings = ReportSettings(
         title=Path(story.config.student).stem,
         command=story.command,
+        cost=story.config.measure.cost,
         config=yaml.safe_dump(story.config.model_dump(mode="json"), sort_keys=False),
         stages=_stage_rows(story),
     )
@@ -134,7 +159,7 @@ def report_of(story: HealStory, runtime: Runtime) -> Artifact:
 @dataclass(frozen=True)
 class _Parts:
     windows: Artifact
-    trained: Artifact
+    trained: Artifact | None
     probe: Artifact | None
     measures: Mapping[str, Artifact]
     files: Mapping[str, Artifact]
@@ -148,19 +173,20 @@ def _tell(settings: ReportSettings, parts: _Parts) -> Report:
     return Report(
         title=settings.title,
         made=datetime.now(UTC),
-        depth=int(parts.measures["healed"].numbers["depth"]),
+        depth=int(parts.measures["stale"].numbers["depth"]),
         measures=measured,
         gain=_difference(walks["healed"], walks["stale"]) if has_gain else None,
         gain_by_set=_gain_by_set(parts) if has_gain else {},
-        training=_training(parts.trained),
+        training=None if parts.trained is None else _training(parts.trained),
         probe=None if parts.probe is None else _probe(parts.probe),
         codecs=_codecs(parts),
         provenance=_provenance(parts),
+        cost=settings.cost,
         command=settings.command,
         config=settings.config,
         stages=settings.stages,
         machine={"machine": describe(), "python": platform.python_version()},
-        run=parts.trained.key,
+        run=(parts.trained or parts.measures["stale"]).key,
     )
 
 
@@ -190,9 +216,9 @@ def _gain_by_set(parts: _Parts) -> dict[str, Difference]:
 
 
 def _training(trained: Artifact) -> Training:
-    rows = read_table(trained.path / "log.arrow").to_pylist()
+    log = read_table(trained.path / "log.arrow").select([*TrainingRow.model_fields])
     return Training(
-        rows=tuple(TrainingRow.model_validate(row) for row in rows),
+        rows=tuple(TrainingRow.model_validate(row) for row in log.to_pylist()),
         chosen_step=int(trained.numbers["best_step"]),
         skipped=int(trained.numbers["skipped"]),
     )
@@ -225,9 +251,9 @@ def _codecs(parts: _Parts) -> tuple[CodecRow, ...]:
 
 
 def _provenance(parts: _Parts) -> dict[str, Any]:
-    file = next(iter(parts.files.values()))
-    provenance: dict[str, Any] = file.manifest.settings["provenance"]
-    return dict(provenance)
+    for file in parts.files.values():
+        return dict(file.manifest.settings["provenance"])
+    return {}
 
 
 def _stage_rows(story: HealStory) -> tuple[StageRow, ...]:
@@ -236,7 +262,7 @@ def _stage_rows(story: HealStory) -> tuple[StageRow, ...]:
         story.windows,
         story.rows,
         *([] if story.probe is None else [story.probe]),
-        story.healed.trained,
+        *([] if story.healed.trained is None else [story.healed.trained]),
         *story.measures.values(),
     ]
     for one in story.healed.outputs:

@@ -11,9 +11,8 @@ from cmfio.models import AnyModel
 from cmfio.reader import open_container
 from cmfio.rewrite import rewrite
 from conf.base import Settings
-from store.artifact import Artifact
 from store.manifest import Manifest
-from tasks.drafts import BEFORE_BLOCK, draft_bytes, read_draft_tensors
+from tasks.drafts import BEFORE_BLOCK, DraftSource, draft_bytes, read_draft_tensors
 from tasks.model_file import DRAFT_PREFIX, MODEL_NAME, ModelPart, open_part
 from tasks.planning import is_pending
 from tasks.stage import Runtime, stage
@@ -31,7 +30,9 @@ class RewriteSettings(Settings):
     provenance: dict[str, Any] | None = None  # JSON, written under `mtp_heal`
 
 
-def _disk_bytes(settings: RewriteSettings, *, student: ModelPart, draft: Artifact) -> int:
+def _disk_bytes(
+    settings: RewriteSettings, *, student: ModelPart, draft: DraftSource
+) -> int:
     """The student's size, and the draft in f32 unless it is written as it was."""
     with open_part(student) as container:
         size = sum(path.stat().st_size for path in container.paths)
@@ -44,7 +45,7 @@ def _expected(
     past: Manifest | None,
     *,
     student: ModelPart,
-    draft: Artifact,
+    draft: DraftSource,
 ) -> Mapping[str, object]:
     """About the student's size: the draft is a small part of it."""
     if is_pending(student):
@@ -60,7 +61,7 @@ def rewrite_model(
     runtime: Runtime,
     *,
     student: ModelPart,
-    draft: Artifact,
+    draft: DraftSource,
 ) -> Mapping[str, object]:
     """`model.cmf`; numbers: bytes of the file and of its `model.mtp.*`."""
     target = out / MODEL_NAME
@@ -87,7 +88,7 @@ def draft_numbers(written: AnyModel) -> dict[str, object]:
     }
 
 
-def trained_values(settings: RewriteSettings, draft: Artifact) -> dict[str, F32]:
+def trained_values(settings: RewriteSettings, draft: DraftSource) -> dict[str, F32]:
     """The tensors to write, by canonical name."""
     return {
         name: tensor.numpy()

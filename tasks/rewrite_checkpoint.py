@@ -12,7 +12,7 @@ from cmfio.hf_checkpoint import Checkpoint, open_hf
 from cmfio.hf_patch import audit, source_names, write_patch
 from store.artifact import Artifact
 from store.manifest import Manifest
-from tasks.drafts import draft_bytes
+from tasks.drafts import DraftSource, draft_bytes
 from tasks.model_file import (
     DRAFT_PREFIX,
     DraftFacts,
@@ -28,7 +28,9 @@ from tasks.stage import Runtime, stage
 PATCH = "patch"
 
 
-def _disk_bytes(settings: RewriteSettings, *, student: ModelPart, draft: Artifact) -> int:
+def _disk_bytes(
+    settings: RewriteSettings, *, student: ModelPart, draft: DraftSource
+) -> int:
     """The files that hold the draft, or all that a new one could take; it as f32."""
     with open_hf(student.path) as checkpoint:
         own = {
@@ -45,7 +47,7 @@ def _expected(
     past: Manifest | None,
     *,
     student: ModelPart,
-    draft: Artifact,
+    draft: DraftSource,
 ) -> Mapping[str, object]:
     """About the student's size: the draft is a small part of it."""
     if is_pending(student):
@@ -61,7 +63,7 @@ def rewrite_checkpoint(
     runtime: Runtime,
     *,
     student: ModelPart,
-    draft: Artifact,
+    draft: DraftSource,
 ) -> Mapping[str, object]:
     """`patch/`: weight files with the draft in them, mtp_heal.json, what else changes.
 

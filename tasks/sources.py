@@ -20,6 +20,7 @@ from conf.schema import DataSpec
 from store.digests import FileDigests
 from store.keys import digest_of
 from tasks.errors import InputError
+from tasks.text_files import head_of, refuse_binary
 
 TABLES = {".parquet", ".arrow", ".jsonl"}
 TEXTS = {
@@ -84,6 +85,8 @@ def open_set(spec: DataSpec | str, digests: FileDigests) -> DataSet:
         else:
             files = _find_files(wanted.path)
             kind = "table" if files[0].suffix in TABLES else "text"
+            if kind == "text":
+                refuse_binary(files)
         shas = [digests.sha256(file) for file in files]
     except OSError as error:
         raise InputError(
@@ -172,7 +175,7 @@ def gather(data: DataSet, places: Sequence[int], most_bytes: int) -> list[str | 
         topics = _topics()
         return [topics[place] for place in places]
     if data.kind == "text":
-        return [_head(data.files[place], most_bytes) for place in places]
+        return [head_of(data.files[place], most_bytes) for place in places]
     wanted, column = set(places), kind_of(data)
     found = {
         i: _checked(row, column, data) for i, row in enumerate(_rows(data)) if i in wanted
@@ -184,11 +187,6 @@ def _topics() -> list[str]:
     from pydoc_data.topics import topics
 
     return [topics[key] for key in sorted(topics)]
-
-
-def _head(file: Path, most_bytes: int) -> str:
-    with file.open("rb") as source:
-        return source.read(most_bytes).decode("utf-8", errors="replace")
 
 
 def _checked(row: dict[str, object], column: Kind, data: DataSet) -> str | list[int]:

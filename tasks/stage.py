@@ -34,6 +34,7 @@ from store.origin import Stopwatch
 from store.record import Reference, read_reference, record_name
 from store.space import bytes_in, refuse_little_room
 from store.store import Store
+from store.using import take_hold
 from tasks.interrupt import StopFlag, Stopped
 from tasks.planning import Asked, Planner
 from tasks.progress import FiledProgress, Progress, SilentProgress
@@ -169,7 +170,8 @@ class _Call:
                 return self._hit(found)
             self._clear_damage(self.stage.name, self.key)
             inputs, was_remade = self._sound_inputs()
-            if not was_remade:
+            lock = self.store.lock_path(self.stage.name, self.key)
+            if not was_remade and take_hold(self.store, lock, inputs):
                 return self._made()
         # Other content gives another key, and an own part may be whole again: ask anew.
         return replace(self, inputs=inputs)._found_or_made()
@@ -235,6 +237,8 @@ class _Call:
         """Run `body` as a Prefect task: it writes the record, or finds it and runs none."""
         from prefect import Task
 
+        from tasks.stage_artifacts import showing
+
         key = record_name(self.stage.name, self.key)
 
         def reference() -> dict[str, str]:
@@ -249,6 +253,7 @@ class _Call:
             cache_key_fn=lambda *_: key,
             cache_result_in_memory=False,
             refresh_cache=False,
+            on_completion=[showing(self.store, self.stage.name, self.key)],
             on_failure=[drop_failure_record],
         )
         return Reference.model_validate(task())

@@ -1,6 +1,6 @@
 """train_draft: a draft trained on its trunk's rows; resumable (healing.md §8)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +37,7 @@ def _expected(
     return {**dict.fromkeys(TRAIN_NUMBERS), "steps": settings.steps}
 
 
-@stage("train_draft", version=1, needs=_disk_bytes, expects=_expected)
+@stage("train_draft", version=2, needs=_disk_bytes, expects=_expected)
 def train_draft(  # noqa: PLR0913 — a stage's inputs, each with a digest of its own
     out: Path,
     settings: TrainSettings,
@@ -104,9 +104,16 @@ def _eval_line(record: "EvalRecord") -> str:
 
 
 def _log_table(result: "FitResult") -> pa.Table:
-    """A row a step, 0 first: loss, lr, norm; KL and drafts held where evaluated."""
+    """A row a step, 0 first: loss, lr, norm; where evaluated KL by step, drafts held.
+
+    `kl` is that of the chain's first step, all of exact chains; `kind_kl_…` is that of each
+    kind of input of `rows` and `stride` (`nets.jobs`), which `kind` counts from 1.
+    """
     steps = {step.step: step for step in result.steps}
     evaluations = {evaluation.step: evaluation for evaluation in result.evaluations}
+    start = result.start
+    kl_names = [f"kl_{j}" for j in range(1, len(start.kl) + 1)]
+    kind_names = [f"kind_kl_{j}" for j in range(1, len(start.kind_kl) + 1)]
     rows = []
     for number in sorted(steps.keys() | evaluations.keys()):
         step, evaluation = steps.get(number), evaluations.get(number)
@@ -118,10 +125,17 @@ def _log_table(result: "FitResult") -> pa.Table:
                 "grad_norm": step.grad_norm if step else None,
                 "kl": evaluation.kl[0] if evaluation else None,
                 "held": evaluation.walk if evaluation else None,
+                "kind": step.kind + 1 if step and step.kind is not None else None,
+                **dict(zip(kl_names, evaluation.kl if evaluation else (), strict=False)),
+                **dict(
+                    zip(kind_names, evaluation.kind_kl if evaluation else (), strict=False)
+                ),
             }
         )
-    floats = [(name, pa.float64()) for name in ("loss", "lr", "grad_norm", "kl", "held")]
-    return pa.Table.from_pylist(rows, schema=pa.schema([("step", pa.int64()), *floats]))
+    names = ("loss", "lr", "grad_norm", "kl", "held", *kl_names, *kind_names)
+    floats = [(name, pa.float64()) for name in names]
+    whole = [(name, pa.int64()) for name in ("step", "kind")]
+    return pa.Table.from_pylist(rows, schema=pa.schema([whole[0], *floats, whole[1]]))
 
 
 def _numbers(result: "FitResult") -> dict[str, object]:
@@ -132,6 +146,8 @@ def _numbers(result: "FitResult") -> dict[str, object]:
         "skipped": result.skipped,
         "heldout_kl_start": list(start.kl),
         "heldout_kl_best": list(best.kl),
+        "heldout_kind_kl_start": _mean(start.kind_kl),
+        "heldout_kind_kl_best": _mean(best.kind_kl),
         "heldout_hold_start": list(start.hold_rates),
         "heldout_hold_best": list(best.hold_rates),
         "drafts_held_start": start.walk,
@@ -139,21 +155,31 @@ def _numbers(result: "FitResult") -> dict[str, object]:
     }
 
 
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
 PACKED_SETTINGS = ("window", "split")
 PACKED_NUMBERS = ("tokens", "windows")
-TRAIN_SETTINGS = ("trainable", "select_by", "on_path", "anchors", "lr", "seed")
+TRAIN_SETTINGS = (
+    *("layout", "stride", "refresh", "loss", "hard", "step_weights", "through_chain"),
+    *("trainable", "select_by", "on_path", "anchors", "lr", "seed"),
+)
 TRAIN_NUMBERS = (
     "steps",
     "best_step",
     "heldout_kl_start",
     "heldout_kl_best",
+    "heldout_kind_kl_start",
+    "heldout_kind_kl_best",
     "heldout_hold_start",
     "heldout_hold_best",
 )
 
 
 def heal_provenance(
-    trained: Artifact,
+    trained: Artifact | None,
+    measured: Artifact,
     windows: Artifact,
     rows: Artifact,
     init: ModelPart | None,
@@ -161,26 +187,31 @@ def heal_provenance(
 ) -> dict[str, Any]:
     """What a healed file says of its heal (healing.md §9): names, digests, no folders.
 
-    `stride` and `hard` are the reference's words for what this layout and loss don't have.
+    Without training, what only that has is null; `measured` is the start's measure.
     """
-    packed, training = windows.manifest, trained.manifest
+    packed, deepest = windows.manifest, (trained or measured).manifest
     sets = zip(packed.settings["names"], packed.inputs["sets"], strict=True)
     return {
         "data": [{"name": name, "sha256": sha256} for name, sha256 in sets],
         **{name: packed.numbers[name] for name in PACKED_NUMBERS},
         **{name: packed.settings[name] for name in PACKED_SETTINGS},
         "isolate": rows.manifest.settings.get("isolate", False),
-        "chain": training.settings["depth"],
-        "layout": "exact",
-        "stride": None,
+        "chain": deepest.settings["depth"],
         "wiring": dict(wiring),
-        "loss": "tail_kl",
-        "hard": 0.0,
         "topk": rows.manifest.settings["topk"],
+        **_of_training(trained),
+        "init": None if init is None else _named(init),
+        "trunk": deepest.inputs["trunk"],
+    }
+
+
+def _of_training(trained: Artifact | None) -> dict[str, Any]:
+    if trained is None:
+        return dict.fromkeys((*TRAIN_SETTINGS, *TRAIN_NUMBERS))
+    training = trained.manifest
+    return {
         **{name: training.settings[name] for name in TRAIN_SETTINGS},
         **{name: training.numbers[name] for name in TRAIN_NUMBERS},
-        "init": None if init is None else _named(init),
-        "trunk": training.inputs["trunk"],
     }
 
 

@@ -203,7 +203,7 @@ def _say_placement(
     if runtime.planner is not None and not is_pending(trunk):
         tokens = tokens_a_call(settings, shard_windows)
         placing = place_trunk(trunk, settings.dtype, tokens, runtime)
-        runtime.planner.note(placing.text())
+        runtime.planner.note(placing.text(), about=f"placement {trunk.content_digest}")
 
 
 def _pass_to_come(

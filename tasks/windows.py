@@ -22,11 +22,12 @@ class Window:
 
 @dataclass(frozen=True)
 class Cut:
-    """T, C and what is held out."""
+    """T, C and what is held out: by tens, or all."""
 
     window: int
     depth: int
     split: Literal["records", "windows"]
+    hold_all: bool = False
 
 
 def shuffled(count: int) -> list[int]:
@@ -75,27 +76,63 @@ def cut_windows(sets: Sequence[Sequence[tuple[int, ...]]], cut: Cut) -> list[Win
     `windows`: index mod 10 = 9 over all windows is held out, the reference's rule.
     `records`: each set's tenth, twentieth … record is, and a repeated record goes where its
     first copy went, so no held-out text is trained on; a set's held-out windows follow its
-    training ones.
+    training ones. With `hold_all` every window is held out, under either.
     """
-    if cut.split == "windows":
+    if cut.split == "windows" or cut.hold_all:
         windows = [
             window
             for index, records in enumerate(sets)
             for window in pack(records, cut, index)
         ]
         return [
-            replace(window, is_held_out=index % HELD_OUT_EVERY == HELD_OUT_EVERY - 1)
+            replace(window, is_held_out=cut.hold_all or _is_tenth(index))
             for index, window in enumerate(windows)
         ]
-    side_of: dict[tuple[int, ...], bool] = {}
     windows = []
-    for index, records in enumerate(sets):
-        for place, record in enumerate(records):
-            side_of.setdefault(record, place % HELD_OUT_EVERY == HELD_OUT_EVERY - 1)
+    for index, (records, sides) in enumerate(zip(sets, _sides(sets), strict=True)):
         for is_held_out in (False, True):
-            side = (record for record in records if side_of[record] is is_held_out)
+            side = (
+                record
+                for record, is_out in zip(records, sides, strict=True)
+                if is_out is is_held_out
+            )
             windows += [replace(w, is_held_out=is_held_out) for w in pack(side, cut, index)]
     return windows
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Records of a set that repeat an earlier one of any set; `moved` changed sides."""
+
+    found: int
+    moved: int
+
+
+def copies_in(sets: Sequence[Sequence[tuple[int, ...]]]) -> list[Copies]:
+    """What split `records` finds repeated in each set, and moves to another side."""
+    seen: set[tuple[int, ...]] = set()
+    found = []
+    for records, sides in zip(sets, _sides(sets), strict=True):
+        repeated = moved = 0
+        for place, record in enumerate(records):
+            repeated += record in seen
+            moved += sides[place] is not _is_tenth(place)
+            seen.add(record)
+        found.append(Copies(repeated, moved))
+    return found
+
+
+def _sides(sets: Sequence[Sequence[tuple[int, ...]]]) -> list[list[bool]]:
+    """Whether each record is held out: every tenth, but a copy follows its first."""
+    side_of: dict[tuple[int, ...], bool] = {}
+    return [
+        [side_of.setdefault(record, _is_tenth(place)) for place, record in enumerate(one)]
+        for one in sets
+    ]
+
+
+def _is_tenth(place: int) -> bool:
+    return place % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
 
 
 def cut_text(

@@ -10,7 +10,7 @@ import torch
 
 from conf.load import check
 from conf.schema import RunConfig
-from flows.heal import heal_model
+from flows.heal import run_heal
 from nets.trunk import build_trunk
 from store.store import Store
 from tasks.report import ReportFiles
@@ -71,7 +71,7 @@ def heal(raw: Mapping[str, Any], store: Path, runtime: Runtime | None = None) ->
     """A heal without a server, as another process would run it on this store."""
     runtime = runtime or Runtime(store=Store(store))
     config = check(RunConfig, raw, "small")
-    return HealRun(heal_model(config, runtime, "heal run small.yaml"), runtime)
+    return HealRun(run_heal(config, runtime, "heal run small.yaml"), runtime)
 
 
 @dataclass(frozen=True)

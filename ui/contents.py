@@ -10,6 +10,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
+from conf.schema import Cost
+
 DraftName = Literal["source", "stale", "healed", "control", "fresh"]
 StageState = Literal["cached", "ran", "resumed"]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -29,12 +31,87 @@ class Part(BaseModel):
 
 
 class Rate(Part):
-    """The hold rate of one chain step by the walk, its interval and the rows under it."""
+    """The hold rate of one chain step by the walk, its interval and the rows under it.
+
+    `rate` is given that the steps before held; `running` is over all rounds.
+    """
 
     step: Annotated[int, Field(ge=1)]
     rate: Share | None
     lo: Share | None = None
     hi: Share | None = None
+    rows: Count
+    running: Share | None = None
+    running_lo: Share | None = None
+    running_hi: Share | None = None
+
+
+class Place(Part):
+    """Hold rates of the rounds that start at rows `first` to `last` of a window."""
+
+    first: Count
+    last: Count
+    hold_rates: tuple[Rate, ...]
+
+
+class DepthHeld(Part):
+    """Drafts held by rounds of this depth, each depth walked anew; 0 is plain decoding."""
+
+    depth: Count
+    drafts_held: Held
+    interval: tuple[Finite, Finite] | None = None
+    rows: Count
+
+
+class BestOf(Part):
+    """How often the trunk's own token is among a step's first two, three, four."""
+
+    step: Annotated[int, Field(ge=1)]
+    rows: Count
+    top2: Share | None
+    top3: Share | None
+    top4: Share | None
+
+
+class Accepted(Part):
+    """How often a sampling trunk takes a step's draft: bounds, and the interval of both.
+
+    `sampled` is of a draft drawn from its own distribution, `greedy` of its first token.
+    """
+
+    step: Annotated[int, Field(ge=1)]
+    rows: Count
+    sampled: tuple[Share, Share] | None
+    sampled_interval: tuple[Share, Share] | None
+    greedy: tuple[Share, Share] | None
+    greedy_interval: tuple[Share, Share] | None
+
+
+class Sampling(Part):
+    """Acceptance at one temperature, by chain step."""
+
+    temperature: Annotated[float, Field(ge=0)]
+    steps: tuple[Accepted, ...]
+
+
+class SampledChains(Part):
+    """Drafts held by whole chains, on text the trunk sampled at this temperature."""
+
+    temperature: Annotated[float, Field(gt=0)]
+    rows: Count
+    sampled: tuple[Held, Held]
+    sampled_interval: tuple[Held, Held]
+    greedy: tuple[Held, Held]
+    greedy_interval: tuple[Held, Held]
+
+
+class Vocabulary(Part):
+    """What a head of the `tokens` most frequent tokens keeps of the trunk's choices."""
+
+    size: Count
+    tokens: Count
+    own: Share
+    mass: Share
     rows: Count
 
 
@@ -48,6 +125,12 @@ class SetMeasure(Part):
     windows: Count | None = None
     coverage: Share | None = None
     hold_rates: tuple[Rate, ...] = ()
+    tokens_a_round: Annotated[float, Field(ge=1)] | None = None
+    hold_rates_starts: tuple[Rate, ...] = ()
+    by_position: tuple[Place, ...] = ()
+    by_depth: tuple[DepthHeld, ...] = ()
+    best_of: tuple[BestOf, ...] = ()
+    sampling: tuple[Sampling, ...] = ()
 
     @model_validator(mode="after")
     def _ordered(self) -> "SetMeasure":
@@ -60,6 +143,8 @@ class Measure(SetMeasure):
     """A draft on all held-out windows, and by data set."""
 
     by_set: dict[str, SetMeasure] = {}
+    sampled_chains: tuple[SampledChains, ...] = ()
+    vocabulary: tuple[Vocabulary, ...] = ()
 
 
 class Difference(Part):
@@ -166,6 +251,7 @@ class Report(Part):
     probe: Probe | None = None
     codecs: tuple[CodecRow, ...] = ()
     provenance: dict[str, JsonValue] = {}
+    cost: Cost = Cost()
     command: str
     config: str = ""
     stages: tuple[StageRow, ...] = ()

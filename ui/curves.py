@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from markupsafe import Markup
 
@@ -24,13 +25,23 @@ class Point:
 
 @dataclass(frozen=True)
 class Curve:
-    """What a plot shows: points in step order, one at least, and the chosen one if any."""
+    """What a plot shows: points in step order, one at least, and the chosen one if any.
+
+    The steps' axis goes from `start` to `end`, by default to the last point.
+    """
 
     name: str
     points: tuple[Point, ...]
     chosen: Point | None = None
     is_dotted: bool = False
     zero: bool = False
+    start: int = 0
+    end: int | None = None
+
+    @property
+    def last(self) -> int:
+        """Where the axis of steps ends."""
+        return self.points[-1].step if self.end is None else self.end
 
     def axis(self) -> Axis:
         """The value axis."""
@@ -56,7 +67,7 @@ def thin(points: Sequence[Point], limit: int = POINTS) -> list[Point]:
 
 def line_plot(curve: Curve) -> Markup:
     """The curve on its own axes; its finding is the name a screen reader gives."""
-    x_axis = _step_axis(curve.points[-1].step)
+    x_axis = _step_axis(curve.start, curve.last)
     y_axis = curve.axis()
     parts = [*_grid(y_axis), *_feet(x_axis), _line(curve, x_axis, y_axis)]
     if curve.is_dotted:
@@ -66,11 +77,48 @@ def line_plot(curve: Curve) -> Markup:
     return element("svg", *parts, height=HEIGHT, role="img", aria_label=_finding(curve))
 
 
-def _step_axis(last_step: int) -> Axis:
-    """From 0 to the last step itself, round steps labelled; the line fills its plot."""
-    last = float(max(last_step, 1))
-    round_ticks = nice_axis([0.0, last], intervals=6).ticks
-    return Axis(0.0, last, tuple(tick for tick in round_ticks if tick <= last))
+def lines_plot(curves: Sequence[Curve], *, dashed: bool = False) -> Markup:
+    """Curves of one unit on shared axes, one at least, each named at its end.
+
+    The first is plain; those after it are fainter one by one, or `dashed`.
+    """
+    x_axis = _step_axis(curves[0].start, max(curve.last for curve in curves))
+    y_axis = nice_axis([p.value for c in curves for p in c.points], intervals=4)
+    parts = [*_grid(y_axis), *_feet(x_axis)]
+    for place, curve in enumerate(curves):
+        opacity = 1.0 if dashed else 1 - 0.6 * place / len(curves)
+        dash = "5 4" if dashed and place else "none"
+        parts.append(_line(curve, x_axis, y_axis, opacity, dash))
+    ends = _parted([_y(y_axis, curve.points[-1].value) for curve in curves])
+    parts += [
+        element(
+            "text",
+            curve.name,
+            class_="ink",
+            x=x_axis.at(curve.points[-1].step),
+            y=y + 4,
+            dx=6,
+        )
+        for curve, y in zip(curves, ends, strict=True)
+    ]
+    label = ". ".join(_finding(curve) for curve in curves)
+    return element("svg", *parts, height=HEIGHT, role="img", aria_label=label)
+
+
+def _parted(ys: Sequence[float], apart: float = 13.0) -> list[float]:
+    """Labels' heights in pixels, pushed down until none covers another."""
+    placed = list(ys)
+    order = sorted(range(len(ys)), key=lambda i: ys[i])
+    for above, below in pairwise(order):
+        placed[below] = max(placed[below], placed[above] + apart)
+    return placed
+
+
+def _step_axis(first_step: int, last_step: int) -> Axis:
+    """From the first to the last step itself, round ones labelled; the line fills it."""
+    first, last = float(first_step), float(max(last_step, first_step + 1))
+    round_ticks = nice_axis([first, last], intervals=6).ticks
+    return Axis(first, last, tuple(t for t in round_ticks if first <= t <= last))
 
 
 def _finding(curve: Curve) -> str:
@@ -107,14 +155,17 @@ def _feet(axis: Axis) -> list[Markup]:
     ]
 
 
-def _line(curve: Curve, x_axis: Axis, y_axis: Axis) -> Markup:
+def _line(
+    curve: Curve, x_axis: Axis, y_axis: Axis, opacity: float = 1.0, dash: str = "none"
+) -> Markup:
     places = " ".join(
         f"{100 * x_axis.share(p.step):.2f},{_y(y_axis, p.value):.1f}"
         for p in thin(curve.points)
     )
     line = element(
-        "polyline", class_="line" if curve.is_dotted else "line fine", points=places
-    )
+        "polyline", class_="line" if curve.is_dotted else "line fine", points=places,
+        stroke_opacity=opacity, stroke_dasharray=dash,
+    )  # fmt: skip
     return element("svg", line, viewBox=f"0 0 100 {HEIGHT}", width="100%", height=HEIGHT,
                    preserveAspectRatio="none", overflow="visible")  # fmt: skip
 

@@ -80,6 +80,7 @@ class RateLine:
     step: int
     rate: str
     interval: str
+    running: str
     rows: str
 
 
@@ -245,6 +246,7 @@ def rate_lines(report: Report) -> tuple[RateLine, ...]:
             step=rate.step,
             rate=percent(rate.rate),
             interval=span(_hundred(rate), places=1),
+            running=percent(rate.running),
             rows=count(rate.rows),
         )
         for title, by_draft in on_sets(report)

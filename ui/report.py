@@ -19,8 +19,10 @@ from ui.evidence import (
     training_lines,
 )
 from ui.figures import day, duration
+from ui.measure_tables import measure_tables
 from ui.page import draft_table, hero, pair, rate_lines, step_blocks
 from ui.plots import key_mark
+from ui.speed import speed_table
 from ui.verdict import doubts, verdict
 from ui.wiring import wiring_table
 
@@ -73,6 +75,8 @@ def render(report: Report) -> str:
         drafts=draft_table(report),
         steps=step_blocks(report),
         rates=rate_lines(report),
+        speeds=speed_table(report),
+        tables=measure_tables(report),
         figures=training_figures(report.training) if report.training else (),
         evaluations=training_lines(report.training) if report.training else (),
         wiring=wiring_table(report.probe),

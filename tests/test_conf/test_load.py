@@ -73,7 +73,7 @@ def test_a_fresh_draft_trained_by_its_block_only_is_refused(tmp_path: Path) -> N
 
 
 def test_an_unknown_name_lists_the_shipped_ones() -> None:
-    with pytest.raises(ConfigError, match="are demo, own_text, qwen14b, smollm2"):
+    with pytest.raises(ConfigError, match="are demo, nightly, own_text, qwen14b, smollm2"):
         find_config("qwen41b")
 
 
@@ -126,7 +126,8 @@ def test_every_setting_is_listed_here() -> None:
         *(f"train.{name}" for name in train),
         *(f"runtime.{name}" for name in runtime),
         *("probe.windows", "probe.wiring"),
-        *("measure.depth", "measure.temperatures", "measure.cost"),
+        *("measure.depth", "measure.temperatures"),
+        *("measure.cost.verify", "measure.cost.draft"),
     }
     assert fields_of(TapsConfig) == {"layers"}
     assert fields_of(WriteConfig) == {
@@ -152,6 +153,27 @@ def test_training_that_contradicts_itself_is_refused(
     tmp_path: Path, train: str, said: str
 ) -> None:
     assert said in message(tmp_path, MINIMAL + f"train: {{{train}}}\n")
+
+
+def test_a_fresh_draft_needs_the_exact_layout(tmp_path: Path) -> None:
+    text = MINIMAL + "start_from_last_layer: true\ntrain: {layout: rows}\n"
+    assert "set train.layout: exact" in message(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("train", "kinds"),
+    [
+        ("depth: 4", 1),
+        ("layout: rows, depth: 4", 4),
+        ("layout: stride, stride: 8, depth: 4", 2),
+        ("layout: stride, stride: 8, depth: 1", 1),
+    ],
+)
+def test_a_layout_s_batch_makes_a_job_a_kind(
+    tmp_path: Path, train: str, kinds: int
+) -> None:
+    text = MINIMAL + f"train: {{{train}}}\n"
+    assert load_config(RunConfig, written(tmp_path, text)).train.kinds == kinds
 
 
 def test_holding_out_every_window_leaves_nothing_to_train_on(tmp_path: Path) -> None:

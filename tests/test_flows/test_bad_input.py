@@ -225,3 +225,23 @@ def test_a_card_that_is_not_there(
     monkeypatch.setattr("conf.machine.cuda_devices", lambda: 0)
     said = complaint(finished.config(runtime={"device": "cuda"}), tmp_path)
     assert "runtime.device is cuda: the driver offers 0 cards" in said
+
+
+@pytest.mark.parametrize(
+    "line", [["store", "ls"], ["status"], ["plan", "demo"], ["doctor"]]
+)
+def test_a_store_that_is_a_file_is_refused_at_once(tmp_path: Path, line: list[str]) -> None:
+    place = tmp_path / "notes.txt"
+    place.touch()
+    given = [str(tmp_path / "no.cmf")] if line == ["doctor"] else []
+    done = CliRunner().invoke(app, [*line, *given, "--store", str(place)])
+    assert done.exit_code == 2
+    assert f"store {place}: {place} is a file, and a store is a folder" in done.stderr
+    inside = CliRunner().invoke(app, [*line, *given, "--store", str(place / "deeper")])
+    assert (inside.exit_code, f"{place} is a file" in inside.stderr) == (2, True)
+
+
+def test_a_share_above_one_is_complained_of_once(tmp_path: Path) -> None:
+    given = ["fold", str(tmp_path / "a.cmf"), str(tmp_path / "b.cmf"), "--ffn", "2"]
+    done = CliRunner().invoke(app, given)
+    assert (done.exit_code, done.stderr.count("ffn")) == (2, 1)

@@ -10,7 +10,7 @@ import yaml
 from conf.load import load_config
 from conf.schema import RunConfig
 from flows.deployed import heal
-from flows.heal import heal_model
+from flows.heal import run_heal
 from flows.runtime import command_line
 from store.store import Store
 from tasks.stage import Runtime
@@ -35,7 +35,7 @@ def records(store: Path) -> dict[str, int]:
 def states(ground: Ground, config: Path, overrides: list[str]) -> set[str]:
     runtime = Runtime(store=Store(ground.store))
     command = command_line("run", str(config), overrides)
-    heal_model(load_config(RunConfig, config, overrides), runtime, command)
+    run_heal(load_config(RunConfig, config, overrides), runtime, command)
     return {event.state for event in runtime.ledger.events}
 
 

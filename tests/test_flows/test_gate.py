@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from conf.demo import Gate
+from conf.errors import ConfigError
 from flows.gate import Check, check_gate
 from tests.test_ui.sample import measure, sample_report
 
@@ -78,3 +79,11 @@ def test_seeds_are_averaged_and_starts_can_decide() -> None:
     assert by_walk.found == pytest.approx((0.9 + 0.3) / 2)
     by_starts = checks(gate(by="starts"), other)["code: healed − stale"]
     assert by_starts.found == pytest.approx((0.9 + 0.3) / 2)
+
+
+def test_a_set_that_one_draft_was_not_measured_on_is_named() -> None:
+    healed = MEASURES["healed"]
+    less = healed.model_copy(update={"by_set": {"code": healed.by_set["code"]}})
+    report = sample_report(measures=MEASURES | {"healed": less})
+    with pytest.raises(ConfigError, match="data set prose: the healed draft"):
+        check_gate(gate(), [report])

@@ -161,11 +161,6 @@ def test_with_init_its_block_is_probed_behind_the_student_s_projection(
     assert found.found.probe.manifest.inputs["init"] is not None
 
 
-def test_raw_rows_keep_the_keys_of_before_there_was_a_choice(ground: Ground) -> None:
-    (manifest,) = ground.store.glob("train_draft/*/manifest.json")
-    assert "wiring" not in json.loads(manifest.read_bytes())["settings"]
-
-
 def test_what_a_few_windows_leave_open_more_windows_tell(tmp_path: Path) -> None:
     ground = planted_ground(tmp_path, RAW, k=0.05)  # another wiring loses a row in fifty
     runtime = Runtime(store=Store(ground.store))

@@ -58,7 +58,11 @@ def jitter(draft: Draft, size: float, seed: int = 0) -> Draft:
 
 @torch.no_grad()
 def own_windows(
-    draft: Draft, lengths: Sequence[int], width: int, strange: float = 0.1
+    draft: Draft,
+    lengths: Sequence[int],
+    width: int,
+    strange: float = 0.1,
+    kept: int = KEPT,
 ) -> ListSource:
     """Windows the draft writes greedily, but for a share of `strange` random tokens."""
     generator = torch.Generator().manual_seed(11)
@@ -78,7 +82,7 @@ def own_windows(
             ids[:, n + 1] = torch.where(
                 is_strange[:, n + 1], ids[:, n + 1], p[:, n].argmax(-1)
             )
-    return ListSource(_padded(ids, hidden, p, lengths))
+    return ListSource(_padded(ids, hidden, p, lengths, kept))
 
 
 def trunk_row(draft: Draft, output: Tensor) -> Tensor:
@@ -94,8 +98,10 @@ def trunk_row(draft: Draft, output: Tensor) -> Tensor:
     return carried / gain
 
 
-def _padded(ids: Tensor, hidden: Tensor, p: Tensor, lengths: Sequence[int]) -> Batch:
-    topk_p, topk_id = p.topk(KEPT)
+def _padded(
+    ids: Tensor, hidden: Tensor, p: Tensor, lengths: Sequence[int], kept: int
+) -> Batch:
+    topk_p, topk_id = p.topk(kept)
     length = torch.tensor(lengths)
     ids = ids.masked_fill(torch.arange(ids.shape[1]) >= length[:, None], 0)
     return Batch(ids, length, hidden, topk_id, topk_p)

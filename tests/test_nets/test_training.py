@@ -18,8 +18,9 @@ from nets.evaluate import Compute, evaluate
 from nets.fit_state import FitFacts, FitState
 from nets.hold import reach
 from nets.losses import tail_kl
+from nets.objective import chain_losses
 from nets.source import Windows
-from nets.training import FitRuntime, FitWindows, chain_losses, fit
+from nets.training import FitRuntime, FitWindows, fit
 from tests.builders import tiny_llama, tiny_qwen3
 from tests.test_nets.chain_source import ListSource, draft_of, jitter, own_windows
 

@@ -20,6 +20,7 @@ from store.manifest import Origin, Recipe, key_of
 from store.store import Store
 
 ORIGIN = Origin(machine="cpu", versions={}, started="2026", seconds=1.5, resumed=False)
+PLAIN = {"serializer": {"type": "json"}}  # of a record's metadata
 
 
 def put(store: Store, text: str, parts: Sequence[Artifact] = ()) -> Artifact:
@@ -30,8 +31,8 @@ def put(store: Store, text: str, parts: Sequence[Artifact] = ()) -> Artifact:
     (out / "sub").mkdir()
     (out / "sub" / "text").write_text(text)
     reference = finish(out, recipe, StageResult(parts=parts), ORIGIN)
-    # The shape of Prefect's record, of which only `result` matters here.
-    record = {"metadata": {}, "result": reference.model_dump_json()}
+    # The shape of Prefect's record, as far as the store looks.
+    record = {"metadata": PLAIN, "result": reference.model_dump_json()}
     (out / "record.json").write_text(json.dumps(record))
     found = store.load("make", key_of(recipe))
     assert found is not None
@@ -165,7 +166,7 @@ def test_a_part_made_again_with_other_content_spoils_the_whole(store: Store) -> 
     (part.path / "text").write_text("other")
     recipe = Recipe(stage="make", version=1, settings={"text": "one"}, inputs={})
     reference = finish(part.path, recipe, StageResult(), ORIGIN)
-    record = {"result": reference.model_dump_json()}
+    record = {"metadata": PLAIN, "result": reference.model_dump_json()}
     (part.path / "record.json").write_text(json.dumps(record))
     assert list(store.damage(whole)) == [whole.name]
 

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
@@ -14,12 +15,13 @@ from store.store import Store
 from store.tables import read_table
 from tasks.errors import InputError
 from tasks.model_file import open_model
-from tasks.pack import PackSettings, pack_windows
+from tasks.pack import PackSettings, pack_windows, steps_of_epochs
 from tasks.packed import TABLE
+from tasks.progress import make_progress
 from tasks.sources import DataSet, open_set
 from tasks.stage import Runtime
 from tests.builders import byte_tokenizer, write_model
-from tests.oracles.order import reference_order
+from tests.oracles.order import reference_order, reference_windows
 from tests.small_heal import small_model, write_records
 
 WINDOW, LIMIT = 32, 128
@@ -150,6 +152,57 @@ def test_numbers_tell_each_set(runtime: Runtime, tmp_path: Path) -> None:
     assert held_out == [reference_order(10)[9], 50 + second[9], 50 + second[19]]
 
 
+def test_split_windows_is_the_references_to_the_token(
+    runtime: Runtime, tmp_path: Path
+) -> None:
+    """Two sets of ragged records; caps inside a record, one tail kept and one dropped."""
+    draw = random.Random(5)
+    sets = [
+        [draw.choices(range(200), k=draw.randint(1, 70)) for _ in range(count)]
+        for count in (23, 17)
+    ]
+    one, two = (
+        write_records(tmp_path / f"{i}.jsonl", records) for i, records in enumerate(sets)
+    )
+    caps = [9 * WINDOW + 19, 12 * WINDOW + 18]
+    for records, cap in zip(sets, caps, strict=True):
+        assert sum(map(len, records)) > cap
+    artifact = packed(runtime, tmp_path, [f"{one}@{caps[0]}", f"{two}@{caps[1]}"])
+    wanted = reference_windows(list(zip(sets, caps, strict=True)), WINDOW, 3)
+    assert [(row["ids"], row["held_out"]) for row in rows(artifact)] == wanted
+    assert len(wanted) == 9 + 1 + 12
+    assert [i for i, (_, is_out) in enumerate(wanted) if is_out] == [9, 19]
+    assert "copies" not in artifact.numbers
+
+
+def test_copies_across_the_split_are_counted_moved_and_said(
+    runtime: Runtime, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By hand: the records are put where the shuffle takes them from."""
+    first, second = reference_order(10), reference_order(12)
+    one: list[list[int]] = [[i] * WINDOW for i in range(10)]
+    two: list[list[int]] = [[50 + i] * WINDOW for i in range(12)]
+    two[second[9]] = one[first[0]]  # would be held out, its first copy is trained on
+    two[second[3]] = one[first[9]]  # would be trained on, its first copy is held out
+    two[second[4]] = one[first[1]]  # on its first copy's side anyway
+    loud = replace(runtime, progress=make_progress())
+    paths = [
+        str(write_records(tmp_path / f"{i}.jsonl", of)) for i, of in enumerate((one, two))
+    ]
+    artifact = packed(loud, tmp_path, paths, "records")
+    assert artifact.numbers["copies"] == [
+        {"name": "0.jsonl", "found": 0, "moved": 0},
+        {"name": "1.jsonl", "found": 3, "moved": 2},
+    ]
+    said = " ".join(capsys.readouterr().err.split())
+    assert "data set 1.jsonl: 3 of 12 records are copies of earlier ones; 2 moved" in said
+    assert "0.jsonl" not in said
+    held_out = {row["ids"][0] for row in rows(artifact) if row["held_out"]}
+    trained = {row["ids"][0] for row in rows(artifact) if not row["held_out"]}
+    assert held_out == {first[9]}
+    assert not held_out & trained
+
+
 def test_a_set_without_training_records_says_so(runtime: Runtime, tmp_path: Path) -> None:
     (tmp_path / "own.jsonl").write_text('{"ids": [1, 2], "split": "valid"}\n' * 20)
     with pytest.raises(InputError, match="column `split` says `train` somewhere"):
@@ -160,3 +213,17 @@ def test_too_short_for_one_window(runtime: Runtime, tmp_path: Path) -> None:
     path = write_records(tmp_path / "own.jsonl", [[1]] * 12)
     with pytest.raises(InputError, match="too short for a single window of 32 tokens"):
         packed(runtime, tmp_path, [str(path)])
+
+
+def test_steps_are_epochs_of_batches_and_kinds_rounded_up(
+    runtime: Runtime, tmp_path: Path
+) -> None:
+    path = write_records(tmp_path / "twenty.jsonl", [[r + 1] * WINDOW for r in range(20)])
+    artifact = packed(runtime, tmp_path, [str(path)])
+    assert (artifact.numbers["windows"], artifact.numbers["held_out"]) == (20, 2)
+    steps = {
+        (epochs, batch, kinds): steps_of_epochs(artifact, epochs, batch, kinds)
+        for epochs, batch, kinds in ((1, 4, 1), (0.5, 4, 3), (0.1, 2, 3), (0.01, 4, 1))
+    }
+    # 18 windows: 4 batches of 4, 9 of 2. 0.5 · 12 = 6, 0.1 · 27 rounded up, at least 1.
+    assert list(steps.values()) == [4, 6, 3, 1]

@@ -127,6 +127,17 @@ def test_tables_and_text_do_not_mix(tmp_path: Path, digests: FileDigests) -> Non
         open_set(str(tmp_path), digests)
 
 
+@pytest.mark.parametrize("content", [b"CMF\x01\x00\x00", "text".encode("utf-16")])
+def test_what_is_no_text_is_refused(
+    tmp_path: Path, digests: FileDigests, content: bytes
+) -> None:
+    (tmp_path / "a.txt").write_text("text")
+    (tmp_path / "b.txt").write_bytes(content)
+    with pytest.raises(InputError, match=r"b\.txt: is no text, byte \d is zero"):
+        open_set(str(tmp_path), digests)
+    assert open_set(f"{tmp_path}/a.txt", digests).kind == "text"
+
+
 def test_a_digest_is_of_the_bytes_in_their_order(
     tmp_path: Path, digests: FileDigests
 ) -> None:

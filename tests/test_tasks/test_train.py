@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from store.store import Store
+from store.tables import read_table
 from tasks.count import NOTHING
 from tasks.progress import Bar, SilentProgress
 from tasks.stage import Runtime
@@ -114,3 +115,38 @@ def test_training_chose_a_later_checkpoint(finished: Ground) -> None:
     trained = heal(finished.config(), finished.store).files.report.training
     assert trained is not None
     assert trained.chosen_step == 8
+
+
+@pytest.mark.parametrize(
+    ("train", "kinds"), [({"layout": "rows"}, 2), ({"layout": "stride", "stride": 4}, 2)]
+)
+def test_the_reference_s_layouts_resume_bit_equal_and_say_each_kind(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch, train: dict[str, object], kinds: int
+) -> None:
+    monkeypatch.setattr("tasks.train.SAVE_EVERY_S", 0.0)
+    config = ground.config(train=train | {"refresh": 3, "steps": 8})
+    runtime = Runtime(store=Store(ground.store), progress=CutProgress(cut_at=5))
+    with pytest.raises(KeyboardInterrupt):
+        heal(config, ground.store, runtime)
+    cut = heal(config, ground.store)
+    (trained,) = [
+        event for event in cut.runtime.ledger.events if event.name == "train_draft"
+    ]
+    assert trained.state == "resumed"
+    folder = cut.path("train_draft")
+    names = {"draft.safetensors": b"", "log.arrow": b""}
+    resumed = files(folder, names)
+    log = read_table(folder / "log.arrow").to_pylist()
+    assert [row["step"] for row in log] == [*range(9)]
+    assert {row["kind"] for row in log[1:]} == set(range(1, kinds + 1))
+    for row in (log[0], log[4], log[8]):
+        assert row["kl"] == row["kl_1"]
+        assert row["kl_2"] is not None  # 0 where no chain gets to step 2
+        for kind in range(1, kinds + 1):
+            assert row[f"kind_kl_{kind}"] > 0, kind
+    assert log[1]["kl_2"] is None
+    said = cut.files.report.provenance
+    assert (said["layout"], said["stride"]) == (train["layout"], train.get("stride"))
+    assert isinstance(said["heldout_kind_kl_start"], float)
+    shutil.rmtree(folder)
+    assert files(heal(config, ground.store).path("train_draft"), names) == resumed

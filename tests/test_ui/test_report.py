@@ -188,6 +188,14 @@ def test_the_json_reads_back_and_has_the_words_scripts_read() -> None:
         "rows",
         "coverage",
         "hold_rates",
+        "tokens_a_round",
+        "hold_rates_starts",
+        "by_position",
+        "by_depth",
+        "best_of",
+        "sampling",
+        "sampled_chains",
+        "vocabulary",
     }
     assert wanted | {"by_set", "windows"} == set(healed)
 

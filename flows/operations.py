@@ -1,0 +1,180 @@
+"""`heal up`, `heal down`: server, pool, worker and deployments on one machine."""
+
+import importlib.util
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import yaml
+
+from conf.errors import ConfigError
+from conf.service import Site
+from flows.operations_api import Api
+from flows.service import Service
+from tasks.errors import InputError
+
+POOL = "heal"
+SERVER, WORKER = "server", "worker"
+START_S, STOP_S = 120.0, 60.0
+DEPLOYMENTS = "prefect.yaml"
+
+Say = Callable[[str], None]
+
+
+class ServiceFailed(InputError):  # noqa: N818 — it is the service that failed
+    """A service did not come up; its last words are told."""
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """What prefect.yaml deploys, as `flow/name`."""
+
+    flow: str
+    name: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.flow}/{self.name}"
+
+
+def start(site: Site, say: Say) -> None:
+    """Starts what is not running yet, and deploys; twice is as good as once.
+
+    InputError if the port is another program's, ServiceFailed with a service's last words.
+    """
+    path = deployments_file(site)
+    wanted = deployments_in(path)
+    site.books.mkdir(parents=True, exist_ok=True)
+    server, worker = Service(site, SERVER), Service(site, WORKER)
+    if server.is_running:
+        _same_place(server, site)
+        say(f"server: was running at {site.url}")
+    else:
+        refuse_taken_port(site)
+        worker.stop(STOP_S)  # it would wait for runs whose server forgot them
+        say(f"server: starting at {site.url}")
+        server.start(_server_command(site), about=site.url)
+    api = Api(site.url)
+    _wait(server, api.is_healthy, "answer")
+    if not api.has_pool(POOL):
+        server.ask("work-pool", "create", POOL, "--type", "process")
+    say(f"pool: {POOL}")
+    _deploy(server, api, path, wanted, say)
+    if worker.is_running:
+        say("worker: was running")
+    else:
+        for name in api.end_left_runs(POOL):
+            say(f"{name}: its process is gone; run it again, it goes on from there")
+        worker.start(_worker_command())
+        _wait(worker, lambda: api.online_workers(POOL) > 0, "report to its pool")
+        say("worker: started")
+
+
+def stop(site: Site, say: Say) -> None:
+    """Stops the worker, then the server; what a run finished is kept.
+
+    A worker that outlives its server needs a second signal: so it goes first, and is gone.
+    """
+    for name in (WORKER, SERVER):
+        service = Service(site, name)
+        if not service.is_running:
+            say(f"{name}: was not running")
+            continue
+        say(f"{name}: stopping")
+        service.stop(STOP_S)
+        say(f"{name}: stopped")
+
+
+def deployments_file(site: Site) -> Path:
+    """`prefect.yaml` of the home, else the one that came with the program."""
+    own = site.home / DEPLOYMENTS
+    if own.is_file():
+        return own
+    spec = importlib.util.find_spec("flows")
+    assert spec is not None
+    assert spec.submodule_search_locations is not None
+    shipped = Path(spec.submodule_search_locations[0]).parent / DEPLOYMENTS
+    if shipped.is_file():
+        return shipped
+    raise InputError(
+        f"{own}: there is none; copy prefect.yaml of the repository there, it says what "
+        "is deployed"
+    )
+
+
+def deployments_in(path: Path) -> list[Deployment]:
+    """What a `prefect.yaml` deploys; the flow is what its entrypoint names."""
+    try:
+        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return [
+            Deployment(one["entrypoint"].rpartition(":")[2], str(one["name"]))
+            for one in raw["deployments"]
+        ]
+    except (OSError, yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(
+            f"{path}: is no list of deployments with name and entrypoint: {error}"
+        ) from error
+
+
+def refuse_taken_port(site: Site) -> None:
+    """InputError if something else answers where the server is to be."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((site.host, site.port))
+        except OSError as error:
+            raise InputError(
+                f"{site.host}:{site.port}: is taken ({error.strerror}), and not by this "
+                "home's server; choose another with --port"
+            ) from error
+
+
+def as_running(site: Site) -> Site:
+    """The site with its server's address, if one is running."""
+    server = Service(site, SERVER)
+    at = urlsplit(server.about) if server.is_running else None
+    if at is None or at.hostname is None or at.port is None:
+        return site
+    return replace(site, host=at.hostname, port=at.port)
+
+
+def _same_place(server: Service, site: Site) -> None:
+    if server.about not in ("", site.url):
+        raise InputError(
+            f"{site.home}: its server runs at {server.about}, not {site.url}; heal down "
+            "first, or leave --port out"
+        )
+
+
+def _deploy(
+    server: Service, api: Api, path: Path, wanted: Sequence[Deployment], say: Say
+) -> None:
+    said = server.ask("deploy", "--all", "--no-prompt", "--prefect-file", str(path))
+    found = api.deployments()
+    # `prefect deploy` ends with 0 even when a flow can't be imported.
+    missing = [one.text for one in wanted if one.text not in found]
+    if missing:
+        raise ServiceFailed(f"{path}: {', '.join(missing)} could not be deployed:\n{said}")
+    say(f"deployments: {', '.join(one.text for one in wanted)}")
+
+
+def _wait(service: Service, is_there: Callable[[], bool], does: str) -> None:
+    deadline = time.monotonic() + START_S
+    while not is_there():
+        if not service.is_running or time.monotonic() > deadline:
+            how = f"does not {does}" if service.is_running else "ended"
+            raise ServiceFailed(
+                f"{service.name} {how}; {service.log} ends:\n{service.tail()}"
+            )
+        time.sleep(0.2)
+
+
+def _server_command(site: Site) -> list[str]:
+    return ["server", "start", "--host", site.host, "--port", str(site.port)]
+
+
+def _worker_command() -> list[str]:
+    return ["worker", "start", "--pool", POOL, "--type", "process"]

@@ -1,0 +1,144 @@
+"""A draft tried out: one prompt decoded by the trunk alone and with it, and compared.
+
+Nothing is cached: it is a measurement of this machine, now.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from cmfio.tokenizer import load_tokenizer
+from conf.base import Wiring
+from tasks.drafts import load_draft
+from tasks.errors import InputError
+from tasks.model_file import ModelFile, open_part, vocab_bytes
+from tasks.placed_trunk import load_trunk
+from tasks.stage import Runtime
+
+if TYPE_CHECKING:
+    from nets.decode import Decoded, Gap
+    from nets.trunk import Trunk
+
+# Logits of a bf16 trunk are off by about 1 % of their spread, those of an f32 one by about
+# 1e-5 of it: a gap above a few times that no rounding explains.
+TIE = {"bf16": 0.05, "f32": 1e-4}
+WARM_UP = 4  # tokens decoded before anything is timed: first calls choose kernels
+
+
+@dataclass(frozen=True)
+class Trying:
+    """How many tokens, how many drafts a round, how the draft is wired, what it runs in."""
+
+    tokens: int
+    depth: int
+    wiring: Wiring
+    dtype: Literal["bf16", "f32"]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first place where the two texts differ, and whether rounding explains it."""
+
+    place: int
+    plain: int
+    drafted: int
+    gap: "Gap"
+    is_tie: bool
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Both decodes of one prompt; `difference` None: the same text."""
+
+    prompt_tokens: int
+    text: str
+    plain: "Decoded"
+    drafted: "Decoded"
+    difference: Difference | None
+
+    @property
+    def speedup(self) -> float | None:
+        """Tokens a second with the draft against without; None with nothing to time."""
+        one, other = self.plain.tokens_a_second, self.drafted.tokens_a_second
+        return None if one is None or other is None else other / one
+
+
+def try_draft(model: ModelFile, prompt: str, trying: Trying, runtime: Runtime) -> Trial:
+    """Decodes the prompt both ways with the model's own draft and tokenizer.
+
+    InputError for a model without either, an empty prompt, or a trunk too large for the
+    memory.
+    """
+    from nets.decode import Decoding, decode, lower_products
+
+    ids = _prompt_ids(model, prompt)
+    trunk = load_trunk(model.trunk, trying.dtype, runtime)
+    draft = load_draft(
+        model.trunk, model.draft, None, trying.wiring, trying.dtype, runtime
+    ).draft
+    if trying.dtype == "bf16":
+        lower_products(draft)
+
+    def decoding(tokens: int) -> "Decoding":
+        ends, budget = _ends(model), runtime.head_budget_bytes
+        return Decoding(tokens, trying.depth, ends, budget)
+
+    for one in (None, draft):
+        decode(trunk, one, ids, decoding(WARM_UP))
+    runtime.progress.say(f"decoding {trying.tokens} tokens with the trunk alone")
+    plain = decode(trunk, None, ids, decoding(trying.tokens))
+    runtime.progress.say(f"decoding them with {trying.depth} drafts a round")
+    drafted = decode(trunk, draft, ids, decoding(trying.tokens))
+    text = load_tokenizer(_vocab(model), model.path).decode(list(plain.ids))
+    difference = _difference(trunk, ids, plain.ids, drafted.ids, trying)
+    return Trial(len(ids), text, plain, drafted, difference)
+
+
+def _vocab(model: ModelFile) -> bytes:
+    if model.vocab is None:
+        raise InputError(
+            f"{model.path}: carries no tokenizer, so a prompt can't be turned into tokens; "
+            "put the model's tokenizer.json into the file"
+        )
+    return vocab_bytes(model.vocab)
+
+
+def _prompt_ids(model: ModelFile, prompt: str) -> list[int]:
+    encoder = load_tokenizer(_vocab(model), model.path)
+    ids: list[int] = encoder.encode(prompt).ids
+    if not ids:
+        raise InputError("the prompt holds no token; give some text to go on from")
+    with open_part(model.trunk) as weights:
+        vocab = weights.header.arch.vocab_size
+    if max(ids) >= vocab:
+        raise InputError(
+            f"the prompt's tokens go up to {max(ids):,}, {model.path} has ids below "
+            f"{vocab:,}: its tokenizer is another model's"
+        )
+    return ids
+
+
+def _ends(model: ModelFile) -> frozenset[int]:
+    with open_part(model.trunk) as weights:
+        special = weights.header.tokenizer_config
+    return frozenset(() if special is None else special.eos_token_ids)
+
+
+def _difference(
+    trunk: "Trunk",
+    prompt: Sequence[int],
+    plain: Sequence[int],
+    drafted: Sequence[int],
+    trying: Trying,
+) -> Difference | None:
+    """Where the texts part; behind that place they are two texts, so it is the only one."""
+    from nets.decode import logit_gap
+
+    pairs = enumerate(zip(plain, drafted, strict=False))
+    parted = next(((i, a, b) for i, (a, b) in pairs if a != b), None)
+    if parted is None:
+        return None
+    place, one, other = parted
+    gap = logit_gap(trunk, [*prompt, *plain[:place]], one, other)
+    is_tie = gap.logits <= TIE[trying.dtype] * gap.spread
+    return Difference(place, one, other, gap, is_tie)

@@ -1,0 +1,93 @@
+"""What `heal up` deploys and refuses, and how it knows its own processes."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from conf.errors import ConfigError
+from conf.load import load_config
+from conf.nightly import NightlyConfig
+from conf.schema import RunConfig
+from conf.service import Site
+from flows.operations import deployments_file, deployments_in, refuse_taken_port, stop
+from flows.service import Service, born
+from tasks.errors import InputError
+
+SHIPPED = Path(__file__).parents[2] / "prefect.yaml"
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    (tmp_path / ".services").mkdir()
+    return Site(tmp_path, tmp_path / ".heal")
+
+
+def test_what_is_deployed_exists_and_its_configuration_loads(site: Site) -> None:
+    import flows.deployed
+
+    assert deployments_file(site) == SHIPPED
+    found = deployments_in(SHIPPED)
+    assert [one.text for one in found] == ["heal/qwen14b", "heal/smollm2", "reheal/nightly"]
+    for raw in yaml.safe_load(SHIPPED.read_text())["deployments"]:
+        module, _, name = raw["entrypoint"].partition(":")
+        assert getattr(flows.deployed, name).name == name
+        assert module == "flows.deployed"
+        model = RunConfig if name == "heal" else NightlyConfig
+        given = raw["parameters"]
+        load_config(model, given["conf"], given.get("overrides", []))
+        assert raw["concurrency_limit"] == {"limit": 1, "collision_strategy": "ENQUEUE"}
+
+
+def test_the_homes_own_file_comes_first_and_must_be_one(site: Site) -> None:
+    own = site.home / "prefect.yaml"
+    own.write_text("deployments: [{name: x}]")
+    assert deployments_file(site) == own
+    with pytest.raises(ConfigError, match="no list of deployments"):
+        deployments_in(own)
+
+
+def test_a_port_of_another_program_is_refused(site: Site) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        taken = replace(site, port=other.getsockname()[1])
+        with pytest.raises(InputError, match="choose another with --port"):
+            refuse_taken_port(taken)
+
+
+def test_a_process_is_known_by_more_than_its_number(site: Site) -> None:
+    process = subprocess.Popen(["sleep", "60"])
+    service = Service(site, "server")
+    book = site.books / "server.json"
+    said = {"pid": process.pid, "born": born(process.pid), "about": "x"}
+    book.write_text(json.dumps(said))
+    assert service.is_running
+    book.write_text(json.dumps(said | {"born": "1"}))  # the number, used again
+    assert Service(site, "server").pid is None
+    service.stop(1.0)
+    assert process.poll() is None
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert born(process.pid) is None
+
+
+def test_nothing_calls_out_and_everything_stays_in_the_home(site: Site) -> None:
+    told = site.environment()
+    assert told["PREFECT_HOME"] == str(site.home / ".prefect")
+    assert told["PREFECT_API_URL"] == "http://127.0.0.1:4200/api"
+    assert told["PREFECT_SERVER_ANALYTICS_ENABLED"] == "false"
+    assert told["PREFECT_SERVER_UI_V2_ENABLED"] == "false"
+    assert told["DO_NOT_TRACK"] == "1"
+
+
+def test_down_with_nothing_up_says_so(site: Site) -> None:
+    said: list[str] = []
+    stop(site, said.append)
+    assert said == ["worker: was not running", "server: was not running"]

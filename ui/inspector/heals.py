@@ -1,0 +1,181 @@
+"""The first page: every heal, newest first; filter, sort, pick two to compare."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Annotated, Any, Literal
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import HTMLResponse
+from markupsafe import Markup
+
+from store.runs import Run
+from ui.contents import Report
+from ui.figures import ABSENT, fixed, with_error
+from ui.inspector.answer import Format, Table, as_table, page, table_response
+from ui.inspector.depot import Depot, InDepot
+from ui.inspector.heal_list import Heal, HealBook, took_text
+from ui.inspector.live import live_of
+from ui.plots import Axis, Mark, nice_axis, scale, strip
+
+router = APIRouter()
+
+Sort = Literal["started", "gain", "held", "took", "name"]
+COLUMNS = (
+    *("id", "title", "data", "state", "note", "layout", "loss", "stale", "healed"),
+    *("gain", "gain_half_width_95", "codecs", "took_s", "started", "command"),
+)
+STATES = ("running", "done", "cached", "interrupted", "failed", "damaged", "gone")
+# mypy has no name for what orders: numbers for one, text for another.
+ORDERS: dict[Sort, Callable[[Heal], Any]] = {
+    "started": lambda heal: -heal.started.timestamp(),
+    "gain": lambda heal: -(heal.gain if heal.gain is not None else -9e9),
+    "held": lambda heal: -(heal.held if heal.held is not None else -9e9),
+    "took": lambda heal: -(heal.took_s or 0.0),
+    "name": lambda heal: heal.asked.title.lower(),
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A heal as the list spells it."""
+
+    heal: Heal
+    strip: Markup
+    stale: str
+    healed: str
+    gain: str
+    codecs: str
+    took: str
+    when: str
+    is_unclear: bool
+
+
+@lru_cache(maxsize=4)
+def book_of(depot: Depot) -> HealBook:
+    """The depot's one book: it remembers configurations between requests."""
+    return HealBook(depot)
+
+
+def heal_of(depot: Depot, name: str) -> tuple[Run | None, Report | None]:
+    """A heal's run and report, by the run's id or the report's key. NotHere."""
+    heal = book_of(depot).heal(name)
+    return heal.run, heal.report
+
+
+@router.get("/", response_class=HTMLResponse, include_in_schema=False)
+def heals(
+    request: Request,
+    depot: InDepot,
+    q: str = "",
+    state: str = "",
+    sort: Sort = "started",
+    pick: Annotated[tuple[str, ...], Query()] = (),
+) -> Response:
+    """The list of heals, and what runs now above it."""
+    whole = book_of(depot).heals()
+    shown = _chosen(whole, q, state, sort)
+    axis = _axis(shown)
+    boxes = [box for box in map(live_of, whole) if box is not None]
+    return page(
+        request, "heals.html", title="Heals", heals=whole, live=boxes, q=q, state=state,
+        sort=sort, picked=set(pick), rows=[_row(heal, axis) for heal in shown],
+        axis=scale(axis, lambda tick: f"{tick:g}"), states=_states(whole),
+        query=urlencode({"q": q, "state": state, "sort": sort}),
+        links={n: "?" + urlencode({"q": q, "state": state, "sort": n}) for n in ORDERS},
+    )  # fmt: skip
+
+
+@router.get("/api/heals.{form}", tags=["heals"])
+def heals_table(
+    depot: InDepot, form: Format, q: str = "", state: str = "", sort: Sort = "started"
+) -> Response:
+    """The heals of the list, filtered and sorted as there."""
+    return table_response(
+        _table(_chosen(book_of(depot).heals(), q, state, sort)), form, "heals"
+    )
+
+
+def _chosen(heals: list[Heal], q: str, state: str, sort: Sort) -> list[Heal]:
+    words = q.lower().split()
+    found = [
+        heal
+        for heal in heals
+        if (not state or heal.state == state) and all(word in _text(heal) for word in words)
+    ]
+    return sorted(found, key=ORDERS[sort])
+
+
+def _text(heal: Heal) -> str:
+    asked = heal.asked
+    parts = (asked.title, *asked.data, asked.layout, asked.loss, heal.command, heal.id)
+    return " ".join(parts).lower()
+
+
+def _states(heals: list[Heal]) -> tuple[str, ...]:
+    there = {heal.state for heal in heals}
+    return tuple(state for state in STATES if state in there)
+
+
+def _marks(heal: Heal) -> list[Mark]:
+    if heal.report is None:
+        return []
+    measures = heal.report.measures
+    return [
+        Mark(name, measures[name].drafts_held, measures[name].interval)
+        for name in ("stale", "healed")
+        if name in measures
+    ]
+
+
+def _axis(heals: list[Heal]) -> Axis:
+    values = [mark.value for heal in heals for mark in _marks(heal)]
+    return nice_axis(values or [1.0], zero=True, intervals=4)
+
+
+def _row(heal: Heal, axis: Axis) -> Row:
+    marks = {mark.draft: mark for mark in _marks(heal)}
+    report = heal.report
+    gain = None if report is None else report.gain
+    label = ", ".join(f"{mark.draft} {fixed(mark.value)}" for mark in marks.values())
+    return Row(
+        heal=heal,
+        strip=strip(axis, list(marks.values()), label, 22) if marks else Markup(""),
+        stale=fixed(marks["stale"].value) if "stale" in marks else ABSENT,
+        healed=fixed(marks["healed"].value) if "healed" in marks else ABSENT,
+        gain=ABSENT if gain is None else with_error(gain.value, gain.half_width),
+        codecs=ABSENT if report is None else str(len(report.codecs)),
+        took=took_text(heal.took_s),
+        when=when(heal.started),
+        is_unclear=gain is not None and abs(gain.value) <= gain.half_width,
+    )
+
+
+def when(time: datetime) -> str:
+    """`today 20:18`, `yesterday 23:10`, `28 Nov 09:14`, `28 Nov 2025`, in local time."""
+    local, now = time.astimezone(), datetime.now(UTC).astimezone()
+    clock = f"{local:%H:%M}"
+    if local.date() == now.date():
+        return f"today {clock}"
+    if local.date() == (now - timedelta(days=1)).date():
+        return f"yesterday {clock}"
+    day = f"{local.day} {local:%b}"
+    return f"{day} {clock}" if local.year == now.year else f"{day} {local.year}"
+
+
+def _table(heals: list[Heal]) -> Table:
+    return as_table(COLUMNS, [_cells(heal) for heal in heals])
+
+
+def _cells(heal: Heal) -> tuple[str | float | int | None, ...]:
+    values = {mark.draft: mark.value for mark in _marks(heal)}
+    gain = None if heal.report is None else heal.report.gain
+    return (
+        heal.id, heal.asked.title, ", ".join(heal.asked.data), heal.state, heal.note,
+        heal.asked.layout, heal.asked.loss, values.get("stale"), values.get("healed"),
+        None if gain is None else gain.value, None if gain is None else gain.half_width,
+        None if heal.report is None else len(heal.report.codecs), heal.took_s,
+        heal.started.isoformat(), heal.command,
+    )  # fmt: skip

@@ -1,0 +1,199 @@
+"""Drafts held in a round and expected speed by depth, from the walk's hold rates."""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from ui.contents import DraftName, Report, SetMeasure
+from ui.figures import fixed, percent
+from ui.page import pair
+from ui.plots import Axis, element, marker, nice_axis
+
+HEIGHT = 220
+
+
+@dataclass(frozen=True)
+class DepthCurve:
+    """Drafts held by depth 0…C with a 95 % band."""
+
+    draft: DraftName
+    held: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+    def speed(self, verify: float, draft: float) -> "DepthCurve":
+        """(1 + held) / (verify + d · draft); 1 at depth 0, which is plain decoding."""
+        return DepthCurve(
+            self.draft,
+            *(_fast(line, verify, draft) for line in (self.held, self.low, self.high)),
+        )
+
+    @property
+    def best(self) -> int:
+        """The depth with the largest value."""
+        return max(range(len(self.held)), key=lambda depth: self.held[depth])
+
+
+def _fast(held: Sequence[float], verify: float, draft: float) -> tuple[float, ...]:
+    return tuple(
+        (1 + kept) / (verify + d * draft) if d else 1.0 for d, kept in enumerate(held)
+    )
+
+
+def curves(report: Report) -> tuple[DepthCurve, ...]:
+    """Stale and healed, those whose every step was counted."""
+    found = (_curve(name, report.measures[name]) for name in pair(report))
+    return tuple(curve for curve in found if curve is not None)
+
+
+def _curve(name: DraftName, measure: SetMeasure) -> DepthCurve | None:
+    """The band's relative width grows with the steps' own, taken as independent."""
+    held, low, high, reach, spread = [0.0], [0.0], [0.0], 1.0, 0.0
+    for rate in sorted(measure.hold_rates, key=lambda rate: rate.step):
+        if rate.rate is None:
+            return None
+        reach *= rate.rate
+        if rate.rate > 0 and rate.lo is not None and rate.hi is not None:
+            spread += ((rate.hi - rate.lo) / 2 / rate.rate) ** 2
+        width = reach * math.sqrt(spread)
+        held.append(held[-1] + reach)
+        low.append(max(low[-1] + reach - width, 0.0))
+        high.append(high[-1] + reach + width)
+    return DepthCurve(name, tuple(held), tuple(low), tuple(high)) if len(held) > 1 else None
+
+
+def shares(measure: SetMeasure) -> tuple[float, ...] | None:
+    """Of rounds, by drafts held 0…C: reaching step j times breaking there."""
+    rates = [rate.rate for rate in sorted(measure.hold_rates, key=lambda rate: rate.step)]
+    found, reach = [], 1.0
+    for rate in rates:
+        if rate is None:
+            return None
+        found.append(reach * (1 - rate))
+        reach *= rate
+    return (*found, reach) if found else None
+
+
+def rounds_plot(report: Report) -> Markup:
+    """Bars beside each other, hollow stale and filled healed; a figure above each."""
+    pairs = [(name, shares(report.measures[name])) for name in pair(report)]
+    drawn = [(name, values) for name, values in pairs if values is not None]
+    if not drawn:
+        return Markup("")
+    axis = nice_axis(
+        [100 * v for _, values in drawn for v in values], zero=True, intervals=5
+    )
+    groups = len(drawn[0][1])
+    parts = _grid(axis)
+    for place, (name, values) in enumerate(drawn):
+        for held, value in enumerate(values):
+            parts += _bar(name, (held, groups), (place, len(drawn)), 100 * value, axis)
+    for held in range(groups):
+        at = f"{100 * (held + 0.5) / groups:.2f}%"
+        parts.append(element("text", str(held), x=at, y=HEIGHT + 17, text_anchor="middle"))
+    label = "; ".join(
+        f"{name}: " + ", ".join(f"{percent(v, 0)} % hold {h}" for h, v in enumerate(values))
+        for name, values in drawn
+    )
+    return element("svg", *parts, height=HEIGHT, role="img", aria_label=label)
+
+
+def _bar(
+    name: DraftName,
+    group: tuple[int, int],
+    place: tuple[int, int],
+    value: float,
+    axis: Axis,
+) -> list[Markup]:
+    step, wide = 100 / group[1], 100 / group[1] * 0.72 / place[1]
+    x = group[0] * step + step * 0.14 + place[0] * wide
+    y = HEIGHT * (1 - axis.share(value))
+    fill = "fs" if name == "stale" else "fh"
+    box = element("rect", class_=fill, x=f"{x:.2f}%", width=f"{wide * 0.9:.2f}%", y=y,
+                  height=HEIGHT - y)  # fmt: skip
+    words = element("text", fixed(value, 0), class_="s" if name == "stale" else "h",
+                    x=f"{x + wide * 0.45:.2f}%", y=y - 5, text_anchor="middle")  # fmt: skip
+    return [box, words]
+
+
+def _grid(axis: Axis) -> list[Markup]:
+    parts = []
+    for i, tick in enumerate(axis.ticks):
+        y = HEIGHT * (1 - axis.share(tick))
+        parts.append(
+            element("line", class_="g" if i else "ax", x1=0, x2="100%", y1=y, y2=y)
+        )
+        words = fixed(tick, axis.places)
+        parts.append(element("text", words, x=-8, y=y + 4, text_anchor="end"))
+    return parts
+
+
+def speed_plot(drawn: Sequence[DepthCurve], verify: float, draft: float) -> Markup:
+    """Expected speed by depth with its bands; the script redraws it as the sliders move."""
+    fast = [curve.speed(verify, draft) for curve in drawn]
+    ends = [v for curve in fast for v in (*curve.low, *curve.high)]
+    axis = nice_axis([*ends, 0.5, max(ends) + 0.05], intervals=4)
+    depth = len(fast[0].held) - 1
+    parts = [element("g", *_grid(axis), data_ticks="")]
+    parts += [
+        element(
+            "text", str(d), x=f"{100 * d / depth:.2f}%", y=HEIGHT + 17, text_anchor="middle"
+        )
+        for d in range(depth + 1)
+    ]
+    one = HEIGHT * (1 - axis.share(1.0))
+    plain = element("line", class_="ref", x1=0, x2="100%", y1=0, y2=0)
+    words = element("text", "plain decoding", x="100%", y=16, text_anchor="end")
+    parts.append(element("g", plain, words, data_one="", transform=f"translate(0 {one:g})"))
+    for curve in fast:
+        parts += _drawn(curve, axis)
+    told = ", ".join(
+        f"{c.draft} best {fixed(max(c.held))} times at depth {c.best}" for c in fast
+    )
+    data = json.dumps([
+        {"who": c.draft, "held": c.held, "low": c.low, "high": c.high} for c in drawn
+    ])  # fmt: skip
+    return element("svg", *parts, id="speed", height=HEIGHT, role="img",
+                   aria_label=f"Expected speed: {told}", data_curves=data)  # fmt: skip
+
+
+def _drawn(curve: DepthCurve, axis: Axis) -> list[Markup]:
+    last = len(curve.held) - 1
+
+    def places(values: Sequence[float]) -> list[str]:
+        return [
+            f"{100 * d / last:.2f},{HEIGHT * (1 - axis.share(v)):.1f}"
+            for d, v in enumerate(values)
+        ]
+
+    short = "s" if curve.draft == "stale" else "h"
+    band = " ".join([*places(curve.high), *reversed(places(curve.low))])
+    line = element(
+        "svg",
+        element("polygon", class_=f"b{short}", points=band, data_who=curve.draft),
+        element("polyline", class_=f"l{short}", points=" ".join(places(curve.held)),
+                data_who=curve.draft),
+        viewBox=f"0 0 100 {HEIGHT}", width="100%", height=HEIGHT,
+        preserveAspectRatio="none", overflow="visible",
+    )  # fmt: skip
+    dots = [
+        _dot(curve.draft, d / last, HEIGHT * (1 - axis.share(v)))
+        for d, v in enumerate(curve.held)
+    ]
+    best = curve.best
+    label = element("text", f"{fixed(curve.held[best])}× at {best}", class_=short,
+                    x=f"{100 * best / last:.2f}%",
+                    y=HEIGHT * (1 - axis.share(curve.held[best])) - 14,
+                    text_anchor="end" if best == last else "middle" if best else "start",
+                    data_who=curve.draft)  # fmt: skip
+    return [line, *dots, label]
+
+
+def _dot(draft: DraftName, share: float, y: float) -> Markup:
+    inner = marker(draft, "0", 0, 0.9)
+    return element(
+        "svg", inner, x=f"{100 * share:.2f}%", y=y, overflow="visible", data_who=draft
+    )

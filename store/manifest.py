@@ -1,6 +1,7 @@
 """What an artifact says about itself: recipe, files, arrays, parts, numbers, origin."""
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Annotated, Any, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict
@@ -98,7 +99,7 @@ class Manifest(Origin, Recipe):
     numbers: Json
     notes: Json
 
-    @property
+    @cached_property
     def content_digest(self) -> str:
         """All that a later stage may read: own files, parts, numbers; not `notes`."""
         if not self.parts and not self.numbers:

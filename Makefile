@@ -4,7 +4,7 @@ BIN := .venv/bin
 export HF_HUB_OFFLINE := 1
 export TRANSFORMERS_OFFLINE := 1
 
-.PHONY: demo smollm2 test e2e faults big browser check audit bench fix clean
+.PHONY: demo smollm2 test e2e faults big browser check audit bench bench-peer experiments fix clean
 
 demo: .venv/.ready
 	$(BIN)/heal demo
@@ -47,6 +47,14 @@ audit: .venv/.ready-audit
 # Needs a quiet machine; writes docs/benchmarks.md and docs/benchmarks.json.
 bench: .venv/.ready .venv/.smollm2
 	$(BIN)/python -m bench.run
+
+# Hours the first time, all of it cached; writes docs/experiments.md and docs/experiments.json.
+experiments: .venv/.ready .venv/.smollm2
+	$(BIN)/python -m bench.experiments
+
+# Beside the nearest peer: HEAL_PEER_PYTHON is a Python of a venv with speculators==0.9.0.
+bench-peer: .venv/.ready
+	$(BIN)/python -m bench.peer_training
 
 fix: .venv/.ready-dev
 	$(BIN)/ruff check --fix .

@@ -30,13 +30,13 @@ from ui.inspector.live import live_of
 from ui.inspector.pareto import pareto_plot
 from ui.inspector.reasons import earlier
 from ui.inspector.rounds import DepthCurve, curves, rounds_plot, speed_plot
+from ui.measure_tables import measure_tables
 from ui.page import draft_table, hero, pair, step_blocks
 from ui.verdict import doubts, verdict
 from ui.wiring import wiring_table
 
 router = APIRouter()
 
-VERIFY, DRAFT = 1.0, 0.06  # plain decode steps; conf's own defaults
 TOLD_REASONS = 2
 Cost = Annotated[float, Query(gt=0, le=10)]
 DraftCost = Annotated[float, Query(ge=0, le=10)]
@@ -55,8 +55,8 @@ def heal(
     request: Request,
     depot: InDepot,
     name: str,
-    verify: Cost = VERIFY,
-    draft: DraftCost = DRAFT,
+    verify: Cost | None = None,
+    draft: DraftCost | None = None,
 ) -> Response:
     """A heal by its run's id or its report's key."""
     book = book_of(depot)
@@ -68,9 +68,24 @@ def heal(
         _reasons(lineage, depot), "config": _lines(found, before), "before": before,
         "made": day(found.started.astimezone()), "took": took_text(found.took_s),
     }  # fmt: skip
-    told = _report_values(found.report, verify, draft) if found.report else {}
+    told = (
+        {}
+        if found.report is None
+        else _report_values(found.report, *_costs(found.report, verify, draft))
+    )
     return page(request, "heal.html", title=found.asked.title, report=found.report,
                 **shared, **told)  # fmt: skip
+
+
+def _costs(
+    report: Report, verify: float | None, draft: float | None
+) -> tuple[float, float]:
+    """Those asked for, else the run's own; in plain decode steps."""
+    own = report.cost
+    return (
+        own.verify if verify is None else verify,
+        own.draft if draft is None else draft,
+    )
 
 
 def _report_values(report: Report, verify: float, draft: float) -> Mapping[str, object]:
@@ -84,7 +99,8 @@ def _report_values(report: Report, verify: float, draft: float) -> Mapping[str, 
         "verify": verify, "draft_cost": draft, "codecs": codec_table(report),
         "pareto": pareto_plot(report.codecs) if len(report.codecs) > 1 else Markup(""),
         "figures": training_figures(report.training)[:2] if report.training else (),
-        "wiring": wiring_table(report.probe), "facts": provenance_facts(report),
+        "measured": measure_tables(report), "wiring": wiring_table(report.probe),
+        "facts": provenance_facts(report),
     }  # fmt: skip
 
 
@@ -134,7 +150,11 @@ def heal_table(depot: InDepot, name: str, table: str, form: Format) -> Response:
 
 @router.get("/api/heals/{name}/plots/{plot}.svg", tags=["heals"])
 def heal_plot(
-    depot: InDepot, name: str, plot: str, verify: Cost = VERIFY, draft: DraftCost = DRAFT
+    depot: InDepot,
+    name: str,
+    plot: str,
+    verify: Cost | None = None,
+    draft: DraftCost | None = None,
 ) -> Response:
     """A plot of one heal as an SVG file: drafts, rounds, speed, codecs, lineage."""
     found = book_of(depot).heal(name)
@@ -144,7 +164,7 @@ def heal_plot(
         drawers = {
             "drafts": lambda: hero(report),
             "rounds": lambda: rounds_plot(report),
-            "speed": lambda: _speed(curves(report), verify, draft),
+            "speed": lambda: _speed(curves(report), *_costs(report, verify, draft)),
             "codecs": lambda: pareto_plot(report.codecs) if report.codecs else Markup(""),
         }
     drawn = drawers[plot]() if plot in drawers else Markup("")

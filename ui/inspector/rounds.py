@@ -1,4 +1,4 @@
-"""Drafts held in a round and expected speed by depth, from the walk's hold rates."""
+"""Drafts held in a round and expected speed by depth, walked anew for each depth."""
 
 import json
 import math
@@ -50,7 +50,21 @@ def curves(report: Report) -> tuple[DepthCurve, ...]:
 
 
 def _curve(name: DraftName, measure: SetMeasure) -> DepthCurve | None:
-    """The band's relative width grows with the steps' own, taken as independent."""
+    """As walked anew for each depth, where that was measured."""
+    walked = sorted(measure.by_depth, key=lambda one: one.depth)
+    if not walked:
+        return _followed(name, measure)
+    ends = [one.interval or (one.drafts_held, one.drafts_held) for one in walked]
+    return DepthCurve(
+        name,
+        (0.0, *(one.drafts_held for one in walked if one.depth)),
+        (0.0, *(low for one, (low, _) in zip(walked, ends, strict=True) if one.depth)),
+        (0.0, *(high for one, (_, high) in zip(walked, ends, strict=True) if one.depth)),
+    )
+
+
+def _followed(name: DraftName, measure: SetMeasure) -> DepthCurve | None:
+    """From the deepest walk's rates; the band's relative width grows with theirs."""
     held, low, high, reach, spread = [0.0], [0.0], [0.0], 1.0, 0.0
     for rate in sorted(measure.hold_rates, key=lambda rate: rate.step):
         if rate.rate is None:

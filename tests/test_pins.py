@@ -3,6 +3,7 @@
 import ast
 import re
 import sys
+import sysconfig
 import tomllib
 from collections import defaultdict
 from functools import cache
@@ -86,11 +87,10 @@ def test_every_import_and_declaration_is_pinned() -> None:
 
 
 def test_pins_are_the_versions_that_are_tested() -> None:
-    # A local part (`+cpu`) says how the same version was built.
-    found = {
-        spelled(dist.name): dist.version.partition("+")[0]
-        for dist in metadata.distributions()
-    }
+    # A local part (`+cpu`) says how the same version was built. Only what pip installed:
+    # setuptools puts copies of its own on the path once something imports it.
+    installed = metadata.distributions(path=[sysconfig.get_path("purelib")])
+    found = {spelled(d.name): d.version.partition("+")[0] for d in installed}
     pinned = pins()
     missing = [name for name in imported(ROOMS) if name not in found]
     assert missing == [], "install these"

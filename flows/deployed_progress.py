@@ -1,8 +1,9 @@
 """How far a deployed run is: lines in its log, a bar on its page for what takes long."""
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Unpack
 from uuid import UUID
 
 import httpx
@@ -10,7 +11,7 @@ from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.exceptions import PrefectException
 from prefect.logging import get_run_logger
 
-from tasks.count import NOTHING, Count
+from tasks.count import Count, Counting
 from tasks.progress import Bar, TimedBar
 from tasks.stage_artifacts import IN_THREAD, server_answers
 
@@ -24,14 +25,7 @@ class FlowProgress:
         self._every_s = every_s
 
     @contextmanager
-    def task(
-        self,
-        name: str,
-        *,
-        total: int | None = None,
-        unit: str = "",
-        each: Mapping[str, float] = NOTHING,
-    ) -> Iterator[Bar]:
+    def task(self, name: str, **how: Unpack[Counting]) -> Iterator[Bar]:
         """A bar that is logged every few seconds; what ends before that is only logged."""
         shown = _Shown()
 
@@ -39,7 +33,7 @@ class FlowProgress:
             self.say(count.line())
             shown.at(count)
 
-        bar = TimedBar(Count(name, total, unit, each), self._every_s, show)
+        bar = TimedBar(Count(name, **how), self._every_s, show)
         yield bar
         if shown.artifact is not None:
             show(bar.count)

@@ -3,9 +3,19 @@
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
+from typing import TypedDict
 
-NOTHING: Mapping[str, float] = MappingProxyType({})
+
+class Counting(TypedDict, total=False):
+    """How a piece of work is counted, all of it optional.
+
+    `total` is None if nobody knows. `each` says what else goes by with a unit:
+    `{"tokens": 4096.0}` for a step.
+    """
+
+    total: int | None
+    unit: str
+    each: Mapping[str, float]
 
 
 @dataclass
@@ -13,8 +23,8 @@ class Count:
     """What has been done of one piece of work, and how fast; `clock` in seconds."""
 
     name: str
-    total: int | None
-    unit: str
+    total: int | None = None
+    unit: str = ""
     each: Mapping[str, float] = field(default_factory=dict)
     clock: Callable[[], float] = time.monotonic
     done: int = 0

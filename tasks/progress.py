@@ -3,14 +3,14 @@
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, Protocol, TextIO, Unpack
 
 from store.atomic import replace_whole
-from tasks.count import NOTHING, Count
+from tasks.count import Count, Counting
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichBars
@@ -33,18 +33,8 @@ class Bar(Protocol):
 class Progress(Protocol):
     """Where a run says what it is doing."""
 
-    def task(
-        self,
-        name: str,
-        *,
-        total: int | None = None,
-        unit: str = "",
-        each: Mapping[str, float] = NOTHING,
-    ) -> AbstractContextManager[Bar]:
-        """A bar for one piece of work; `total` None if nobody knows.
-
-        `each` says what else goes by with a unit: `{"tokens": 4096.0}` for a step.
-        """
+    def task(self, name: str, **how: Unpack[Counting]) -> AbstractContextManager[Bar]:
+        """A bar for one piece of work."""
 
     def say(self, text: str) -> None:
         """One line for a human."""
@@ -57,14 +47,7 @@ class SilentProgress:
     said: list[str] = field(default_factory=list)
 
     @contextmanager
-    def task(
-        self,
-        name: str,
-        *,
-        total: int | None = None,
-        unit: str = "",
-        each: Mapping[str, float] = NOTHING,
-    ) -> Iterator[Bar]:
+    def task(self, name: str, **how: Unpack[Counting]) -> Iterator[Bar]:
         """A bar nobody sees."""
         yield _SilentBar()
 
@@ -90,18 +73,9 @@ class LineProgress:
     clock: Callable[[], float] = time.monotonic
 
     @contextmanager
-    def task(
-        self,
-        name: str,
-        *,
-        total: int | None = None,
-        unit: str = "",
-        each: Mapping[str, float] = NOTHING,
-    ) -> Iterator[Bar]:
+    def task(self, name: str, **how: Unpack[Counting]) -> Iterator[Bar]:
         """A bar that prints a line when `every_s` have passed since the last."""
-        bar = TimedBar(
-            Count(name, total, unit, each, self.clock), self.every_s, self._print
-        )
+        bar = TimedBar(Count(name, **how, clock=self.clock), self.every_s, self._print)
         yield bar
         self._print(bar.count)
 
@@ -160,21 +134,15 @@ class RichProgress:
         self._open = 0
 
     @contextmanager
-    def task(
-        self,
-        name: str,
-        *,
-        total: int | None = None,
-        unit: str = "",
-        each: Mapping[str, float] = NOTHING,
-    ) -> Iterator[Bar]:
+    def task(self, name: str, **how: Unpack[Counting]) -> Iterator[Bar]:
         """A bar that is drawn while the task lasts."""
         if self._open == 0:
             self._bars.start()
         self._open += 1
-        task = self._bars.add_task(name, total=total, line="")
+        count = Count(name, **how)
+        task = self._bars.add_task(name, total=count.total, line="")
         try:
-            yield _RichBar(self._bars, task, Count(name, total, unit, each))
+            yield _RichBar(self._bars, task, count)
         finally:
             self._bars.remove_task(task)
             self._open -= 1
@@ -214,18 +182,11 @@ class FiledProgress:
     every_s: float = FILE_EVERY_S
 
     @contextmanager
-    def task(
-        self,
-        name: str,
-        *,
-        total: int | None = None,
-        unit: str = "",
-        each: Mapping[str, float] = NOTHING,
-    ) -> Iterator[Bar]:
+    def task(self, name: str, **how: Unpack[Counting]) -> Iterator[Bar]:
         """The inner bar, and a count beside it that is written every `every_s`."""
-        count = Count(name, total, unit, each)
+        count = Count(name, **how)
         self._write(count)
-        with self.inner.task(name, total=total, unit=unit, each=each) as bar:
+        with self.inner.task(name, **how) as bar:
             yield _FiledBar(bar, TimedBar(count, self.every_s, self._write))
         self._write(count)
 

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Unpack
 
-from tasks.count import NOTHING, Count
+from tasks.count import Count, Counting
 from tasks.progress import Bar, TimedBar
 
 EVERY_S = 0.5
@@ -41,16 +42,9 @@ class ToldProgress:
     every_s: float = EVERY_S
 
     @contextmanager
-    def task(
-        self,
-        name: str,
-        *,
-        total: int | None = None,
-        unit: str = "",
-        each: Mapping[str, float] = NOTHING,
-    ) -> Iterator[Bar]:
+    def task(self, name: str, **how: Unpack[Counting]) -> Iterator[Bar]:
         """A bar that tells what it counts, at most once in `every_s`."""
-        bar = TimedBar(Count(name, total, unit, each), self.every_s, self._tell)
+        bar = TimedBar(Count(name, **how), self.every_s, self._tell)
         self._tell(bar.count)
         yield bar
         self._tell(bar.count)

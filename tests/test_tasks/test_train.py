@@ -1,16 +1,17 @@
 """Training that was cut goes on from its checkpoint and ends with the same bytes."""
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Unpack
 
 import pytest
 
 from store.store import Store
 from store.tables import read_table
-from tasks.count import NOTHING
+from tasks.count import Counting
 from tasks.progress import Bar, SilentProgress
 from tasks.stage import Runtime
 from tests.small_heal import Ground, HealRun, heal
@@ -24,18 +25,11 @@ class CutProgress(SilentProgress):
     shown: list[int] = field(default_factory=list)
 
     @contextmanager
-    def task(
-        self,
-        name: str,
-        *,
-        total: int | None = None,
-        unit: str = "",
-        each: Mapping[str, float] = NOTHING,
-    ) -> Iterator[Bar]:
+    def task(self, name: str, **how: Unpack[Counting]) -> Iterator[Bar]:
         if name == "training":
             yield _CountedBar(self)
         else:
-            with super().task(name, total=total, unit=unit, each=each) as bar:
+            with super().task(name, **how) as bar:
                 yield bar
 
 

@@ -1,6 +1,6 @@
 """Small SVG plots, drawn on the server: x in per cent, y in pixels, type never scales.
 
-Every string passes through `element`, which escapes it. Colours are classes of report.css:
+Every string passes through `element`, which escapes it. Colours are classes of plots.css:
 orange and hollow is stale, blue and filled is healed, the rest is ink, told apart by shape.
 """
 

@@ -46,7 +46,7 @@ def style() -> str:
     room = files("ui")
     return "\n".join(
         room.joinpath(name).read_text(encoding="utf-8")
-        for name in ("tokens.css", "report.css")
+        for name in ("tokens.css", "plots.css", "report.css")
     )
 
 

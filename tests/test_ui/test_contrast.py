@@ -9,7 +9,10 @@ import pytest
 import ui.report
 
 TOKENS = Path(ui.report.__file__).with_name("tokens.css").read_text(encoding="utf-8")
-STYLE = Path(ui.report.__file__).with_name("report.css").read_text(encoding="utf-8")
+STYLE = "".join(
+    Path(ui.report.__file__).with_name(name).read_text(encoding="utf-8")
+    for name in ("plots.css", "report.css")
+)
 TEXT = ("ink", "ink-2", "ink-3", "stale", "healed", "done", "cached", "running")
 GROUND = ("bg", "surface", "sunken")
 MARKS = ("stale-mark", "healed-mark", "ink-2", "ink")

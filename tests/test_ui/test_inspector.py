@@ -4,8 +4,6 @@ import csv
 import io
 import re
 import shutil
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,23 +17,6 @@ from ui.inspector.depot import Depot
 if TYPE_CHECKING:
     from tests.inspected import Inspected
     from tests.small_heal import Ground
-
-
-@pytest.fixture(scope="module")
-def seen(
-    finished: "Ground", tmp_path_factory: pytest.TempPathFactory
-) -> Iterator["Inspected"]:
-    from tests.inspected import inspected
-
-    folder = tmp_path_factory.mktemp("inspected")
-    ground = replace(finished, store=shutil.copytree(finished.store, folder / "store"))
-    with inspected(ground, folder) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def client(seen: "Inspected") -> TestClient:
-    return TestClient(create_app(seen.root))
 
 
 def names(root: Path) -> list[str]:

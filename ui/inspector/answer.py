@@ -129,7 +129,8 @@ def _plot_style() -> str:
     light = dict(re.findall(r"--([\w-]+):\s*([^;]+);", tokens.split("@media")[0]))
     sheet = files("ui.inspector").joinpath("static/inspector.css")
     text = sheet.read_text(encoding="utf-8")
-    plots = text.split("/* plots")[1].split("*/", 1)[1].split("/* end plots */")[0]
+    own = text.split("/* plots")[1].split("*/", 1)[1].split("/* end plots */")[0]
+    plots = files("ui").joinpath("plots.css").read_text(encoding="utf-8") + own
     return re.sub(
         r"var\(--([\w-]+)\)", lambda found: light[found[1]].replace('"', "'"), plots
     )

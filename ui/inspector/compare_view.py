@@ -6,6 +6,7 @@ from itertools import groupby
 
 from markupsafe import Markup
 
+from conf.schema import Cost
 from ui.answers import best_codec
 from ui.contents import CodecRow, DraftName, Report
 from ui.curves import Curve, Point, lines_plot
@@ -16,7 +17,7 @@ from ui.inspector.rounds import curves
 from ui.plots import Axis, Mark, nice_axis, scale, strip
 from ui.verdict import gain_text
 
-VERIFY, DRAFT = 1.0, 0.06  # plain decode steps, as on a heal's page
+COST = Cost()  # the same for both
 Phrase = tuple[str, str]  # a draft's name for its colour or "", and the text
 
 
@@ -191,7 +192,7 @@ def _depth(report: Report) -> str:
     drawn = curves(report)
     if not drawn:
         return ABSENT
-    fast = drawn[-1].speed(VERIFY, DRAFT)
+    fast = drawn[-1].speed(COST.verify, COST.draft)
     return f"{fast.best}, then {fixed(max(fast.held))}× plain decoding"
 
 

@@ -1,16 +1,17 @@
 """Drafts held in a round and expected speed by depth, walked anew for each depth."""
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from conf.schema import Cost
 from ui.contents import DraftName, Report, SetMeasure
 from ui.figures import fixed, percent
 from ui.page import pair
 from ui.plots import Axis, element, marker, nice_axis
+from ui.speed import expected_speed
 
 HEIGHT = 220
 
@@ -25,10 +26,14 @@ class DepthCurve:
     high: tuple[float, ...]
 
     def speed(self, verify: float, draft: float) -> "DepthCurve":
-        """(1 + held) / (verify + d · draft); 1 at depth 0, which is plain decoding."""
+        """What that many drafts held are worth at these costs, `ui.speed`."""
+        cost = Cost(verify=verify, draft=draft)
         return DepthCurve(
             self.draft,
-            *(_fast(line, verify, draft) for line in (self.held, self.low, self.high)),
+            *(
+                tuple(expected_speed(d, kept, cost) for d, kept in enumerate(line))
+                for line in (self.held, self.low, self.high)
+            ),
         )
 
     @property
@@ -37,46 +42,24 @@ class DepthCurve:
         return max(range(len(self.held)), key=lambda depth: self.held[depth])
 
 
-def _fast(held: Sequence[float], verify: float, draft: float) -> tuple[float, ...]:
-    return tuple(
-        (1 + kept) / (verify + d * draft) if d else 1.0 for d, kept in enumerate(held)
-    )
-
-
 def curves(report: Report) -> tuple[DepthCurve, ...]:
-    """Stale and healed, those whose every step was counted."""
+    """Stale and healed, as walked anew for each depth, where that was measured."""
     found = (_curve(name, report.measures[name]) for name in pair(report))
     return tuple(curve for curve in found if curve is not None)
 
 
 def _curve(name: DraftName, measure: SetMeasure) -> DepthCurve | None:
-    """As walked anew for each depth, where that was measured."""
     walked = sorted(measure.by_depth, key=lambda one: one.depth)
+    walked = [one for one in walked if one.depth]
     if not walked:
-        return _followed(name, measure)
+        return None
     ends = [one.interval or (one.drafts_held, one.drafts_held) for one in walked]
     return DepthCurve(
         name,
-        (0.0, *(one.drafts_held for one in walked if one.depth)),
-        (0.0, *(low for one, (low, _) in zip(walked, ends, strict=True) if one.depth)),
-        (0.0, *(high for one, (_, high) in zip(walked, ends, strict=True) if one.depth)),
+        (0.0, *(one.drafts_held for one in walked)),
+        (0.0, *(low for low, _ in ends)),
+        (0.0, *(high for _, high in ends)),
     )
-
-
-def _followed(name: DraftName, measure: SetMeasure) -> DepthCurve | None:
-    """From the deepest walk's rates; the band's relative width grows with theirs."""
-    held, low, high, reach, spread = [0.0], [0.0], [0.0], 1.0, 0.0
-    for rate in sorted(measure.hold_rates, key=lambda rate: rate.step):
-        if rate.rate is None:
-            return None
-        reach *= rate.rate
-        if rate.rate > 0 and rate.lo is not None and rate.hi is not None:
-            spread += ((rate.hi - rate.lo) / 2 / rate.rate) ** 2
-        width = reach * math.sqrt(spread)
-        held.append(held[-1] + reach)
-        low.append(max(low[-1] + reach - width, 0.0))
-        high.append(high[-1] + reach + width)
-    return DepthCurve(name, tuple(held), tuple(low), tuple(high)) if len(held) > 1 else None
 
 
 def shares(measure: SetMeasure) -> tuple[float, ...] | None:

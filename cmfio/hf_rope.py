@@ -13,14 +13,22 @@ from cmfio.hf_families import HfFamily
 from cmfio.json_text import Json
 
 THETA = 10000.0
+# What is understood of a rotary's settings; the three sections of `mrope_section` are one
+# and the same where there is only text, and `finetuned` tells what was done with it.
+UNDERSTOOD = {
+    *("rope_type", "type", "rope_theta", "partial_rotary_factor", "factor", "truncate"),
+    *("original_max_position_embeddings", "beta_fast", "beta_slow", "attention_factor"),
+    *("mscale", "mscale_all_dim", "mrope_section", "mrope_interleaved", "finetuned"),
+}
 
 
 def rope_fields(config: Config, family: HfFamily) -> dict[str, object]:
-    """The header's rotary fields; UnsupportedFeature names a scaling it has none for."""
+    """The header's rotary fields; UnsupportedFeature names what it has none for."""
     rope = config.part("rope_parameters")
     scaling = config.part("rope_scaling")
     source = rope if rope.values else scaling
     _refuse_nested(rope)
+    _refuse_two_that_differ(rope, scaling)
     kind = source.get("rope_type") or source.get("type") or "default"
     theta = rope.real("rope_theta", config.real("rope_theta", THETA))
     fields: dict[str, object] = {"rope_theta": theta}
@@ -40,6 +48,7 @@ def rope_fields(config: Config, family: HfFamily) -> dict[str, object]:
         raise UnsupportedFeature(
             f"{config.path}: rotary scaling {kind!r} has no place in a header, only 'yarn'"
         )
+    _refuse_unknown(source)  # behind the kind, which has settings of its own
     return fields
 
 
@@ -99,4 +108,27 @@ def _refuse_nested(rope: Config) -> None:
             raise UnsupportedFeature(
                 f"{rope.path}: rope_parameters differ by layer type ({key}), which a "
                 "header can't say"
+            )
+
+
+def _refuse_two_that_differ(rope: Config, scaling: Config) -> None:
+    """transformers takes `rope_scaling` where both are there, others `rope_parameters`."""
+    if not rope.values:
+        return
+    for key, value in scaling.values.items():
+        spelled = "rope_type" if key == "type" else key
+        other = rope.values.get(spelled, "default" if spelled == "rope_type" else None)
+        if value != other:
+            raise UnsupportedFeature(
+                f"{rope.path}: rope_scaling says {key} {value!r}, rope_parameters "
+                f"{other!r}; leave one of the two out"
+            )
+
+
+def _refuse_unknown(source: Config) -> None:
+    for key, value in source.values.items():
+        if key not in UNDERSTOOD and value is not None:
+            raise UnsupportedFeature(
+                f"{source.path}: the rotary setting {key} is {value!r}, which isn't "
+                f"understood; only {', '.join(sorted(UNDERSTOOD))} are"
             )

@@ -18,15 +18,25 @@ SHIPPED = Path(__file__).parent
 
 
 def find_config(name: str | Path) -> Path:
-    """A configuration's file: a path, or a shipped name (`demo`, `conf/demo.yaml`)."""
+    """A configuration's file: a path, `mine` for a `mine.yaml`, or a shipped name.
+
+    What lies here comes before what is shipped under the same name, as `demo` or
+    `conf/demo.yaml`.
+    """
     path = Path(name)
-    shipped = SHIPPED / f"{path.stem}.yaml"
-    if _is_file(path):
-        return path
+    shipped = shipped_config(path.stem)
+    for own in (path, Path(f"{name}.yaml")):
+        if _is_file(own):
+            return own
     if path.parent in (Path(), Path("conf")) and _is_file(shipped):
         return shipped
     known = ", ".join(sorted(p.stem for p in SHIPPED.glob("*.yaml")))
     raise ConfigError(f"{name}: there is no such configuration; shipped ones are {known}")
+
+
+def shipped_config(name: str) -> Path:
+    """Where the configuration of that name lies that comes with the program."""
+    return SHIPPED / f"{name}.yaml"
 
 
 def _is_file(path: Path) -> bool:

@@ -7,6 +7,8 @@ import platform
 import shutil
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -42,6 +44,26 @@ def cuda_devices() -> int:
     if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0:
         return 0
     return count.value
+
+
+def workers_here(wanted: int | None, device: Device) -> int:
+    """How many workers a cluster of this machine has: as wanted, one a card, else two."""
+    return wanted or (cuda_devices() if device == "cuda" else 2)
+
+
+def card_names(count: int) -> list[str]:
+    """What CUDA_VISIBLE_DEVICES must say for each of `count` processes to have one card.
+
+    ConfigError if this process has fewer.
+    """
+    said = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = said.split(",") if said else [str(i) for i in range(cuda_devices())]
+    if count > len(names):
+        raise ConfigError(
+            f"runtime.workers is {count}: {len(names)} cards are visible here, and each "
+            "worker has one to itself; use as many workers as cards"
+        )
+    return names[:count]
 
 
 def torch_knows_cuda() -> bool:
@@ -165,6 +187,27 @@ def describe() -> str:
     return ", ".join(parts)
 
 
+def this_machine() -> str:
+    """`describe` behind the processor's own name; equal for machines of one make."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if "model name" in line)
+    return ", ".join([*filter(None, [next(names, "")]), describe()])
+
+
+def keep_prefect_in(folder: Path) -> None:
+    """Has Prefect, not imported yet, take `folder` for its home where it has none so far.
+
+    It makes one in the home folder otherwise, or warns where that cannot be written.
+    """
+    with suppress(RuntimeError):  # no home folder at all
+        if (Path.home() / ".prefect").exists():
+            return
+    os.environ.setdefault("PREFECT_HOME", str(folder.absolute()))
+
+
 def environment_store() -> str | None:
     """HEAL_STORE, if set and not empty."""
     return os.environ.get("HEAL_STORE") or None
@@ -173,3 +216,17 @@ def environment_store() -> str | None:
 def environment_inspector() -> str | None:
     """HEAL_INSPECTOR, where `heal ui` answers, if set and not empty."""
     return os.environ.get("HEAL_INSPECTOR", "").rstrip("/") or None
+
+
+@contextmanager
+def without_ray_telemetry() -> Iterator[None]:
+    """While this lasts a ray that is started here counts and reports nothing."""
+    name = "RAY_USAGE_STATS_ENABLED"
+    before = os.environ.get(name)
+    os.environ[name] = "0"
+    try:
+        yield
+    finally:
+        os.environ.pop(name)
+        if before is not None:
+            os.environ[name] = before

@@ -6,6 +6,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from conf.base import Depth, PathText, Settings, Wiring
+from conf.runner import RunnerKind, fault_of
 from conf.training import TrainConfig
 
 Choice: TypeAlias = Literal["auto"] | bool
@@ -100,16 +101,27 @@ class Cost(Settings):
     draft: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.06
 
 
+def _kind_of_cost(given: object) -> Literal["timed", "Cost"]:
+    """Which of the two is meant, so that one of them explains a fault."""
+    return "timed" if isinstance(given, str) else "Cost"
+
+
+GivenCost: TypeAlias = Annotated[
+    Annotated[Cost, Tag("Cost")] | Annotated[Literal["timed"], Tag("timed")],
+    Discriminator(_kind_of_cost),
+]
+
+
 class MeasureConfig(Settings):
     """The final measure: all held-out windows are read.
 
     Sampling acceptance is told at each of `temperatures`; expected speed follows from
-    `cost`.
+    `cost`, which may be `timed` on the machine the heal runs on.
     """
 
     depth: Depth = 3
     temperatures: tuple[Annotated[float, Field(ge=0, le=10)], ...] = (0.0, 0.7, 1.0)
-    cost: Cost = Cost()
+    cost: GivenCost = Cost()
 
 
 class TapsConfig(Settings):
@@ -129,13 +141,33 @@ class RuntimeConfig(Settings):
     """Where and how a run computes; in no key: it may change rounding, never meaning.
 
     `placement`: the trunk is held whole, or read layer by layer; auto: by the memory free.
+    `cards` of this machine train a draft together; the batch stays what it is.
+    `runner` makes shards and outputs: this process, or `workers` of a `cluster`, else of
+    one started here. `gpu_limit` names the global concurrency limit of Prefect's that a
+    stage takes a slot of while it computes in a flow run. `locks`: flock on one machine, or
+    leases where several share the store's folder. `store` may be s3://bucket/prefix; the
+    copies this machine needs then lie in `scratch`.
     """
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
     threads: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+    cards: Annotated[int, Field(ge=1)] | Literal["all"] = 1
     head_budget_mib: Annotated[int, Field(ge=1)] = 256
     placement: Placement = "auto"
+    runner: RunnerKind = "threads"
+    workers: Annotated[int, Field(ge=1)] | None = None
+    cluster: str | None = None
+    gpu_limit: Annotated[str, Field(min_length=1)] | None = None
     store: PathText | None = None
+    locks: Literal["flock", "lease"] = "flock"
+    scratch: PathText | None = None
+
+    @model_validator(mode="after")
+    def _one_kind_of_runner(self) -> "RuntimeConfig":
+        fault = fault_of(self.runner, self.workers, self.cluster)
+        if fault is not None:
+            raise ValueError(fault)
+        return self
 
 
 class RunConfig(Settings):

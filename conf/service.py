@@ -40,6 +40,10 @@ class Site:
 
     def environment(self) -> dict[str, str]:
         """This process's environment with everything the services are told."""
+        return os.environ | self.told()
+
+    def told(self) -> dict[str, str]:
+        """What the services are told, by variable."""
         told = {
             **QUIET,
             "HEAL_HOME": str(self.home),
@@ -57,7 +61,7 @@ class Site:
         }
         if self.database is not None:
             told["PREFECT_API_DATABASE_CONNECTION_URL"] = self.database
-        return os.environ | told
+        return told
 
 
 def environment_home() -> Path:
@@ -68,8 +72,9 @@ def environment_home() -> Path:
 def site_of(home: Path | None, store: Path | None) -> Site:
     """The site at `--home`, else HEAL_HOME, else here; its store, else HEAL_STORE."""
     where = (home or environment_home()).absolute()
-    kept = store or environment_store() or where / ".heal"
-    return Site(where, Path(kept).absolute())
+    kept = Path(store or environment_store() or where / ".heal")
+    is_bucket = kept.parts[:1] == ("s3:",)  # no folder: it means the same anywhere
+    return Site(where, kept if is_bucket else kept.absolute())
 
 
 def environment_api() -> str | None:

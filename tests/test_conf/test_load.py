@@ -6,7 +6,7 @@ from pydantic import BaseModel
 from conf.demo import DemoConfig
 from conf.errors import ConfigError
 from conf.load import find_config, load_config
-from conf.schema import DataSpec, RunConfig, TapsConfig, WriteConfig, WriteSpec
+from conf.schema import Cost, DataSpec, RunConfig, TapsConfig, WriteConfig, WriteSpec
 
 MINIMAL = "student: model.cmf\ndata: [text.jsonl@5000]\n"
 
@@ -31,6 +31,18 @@ def test_shipped_demonstrations_validate(name: str) -> None:
 def test_the_references_settings_validate() -> None:
     config = load_config(RunConfig, "conf/qwen14b.yaml")
     assert (config.train.lr, config.pack.split, config.train.depth) == (2e-5, "windows", 3)
+
+
+def test_defaults_are_those_of_healing_md(tmp_path: Path) -> None:
+    config = load_config(RunConfig, written(tmp_path, MINIMAL))
+    pack, train, measure = config.pack, config.train, config.measure
+    assert (pack.window, config.trunk.topk) == (2048, 64)
+    assert (pack.split, pack.isolate, pack.hold_all) == ("records", False, False)
+    assert (train.layout, train.depth, measure.depth) == ("exact", 3, 3)
+    assert (train.loss, train.hard, train.step_weights) == ("tail_kl", 0.0, "reach")
+    assert (train.lr, train.batch, train.refresh) == (2e-5, 2, 150)
+    assert (train.eval_every, train.patience, train.select_by) == (25, 6, "walk")
+    assert DataSpec(path="a").tokens == 393_216
 
 
 def test_overrides_reach_nested_settings(tmp_path: Path) -> None:
@@ -77,6 +89,19 @@ def test_an_unknown_name_lists_the_shipped_ones() -> None:
         find_config("qwen41b")
 
 
+def test_what_lies_here_comes_before_what_is_shipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert find_config("nightly") == find_config("conf/nightly.yaml")
+    assert find_config("nightly").is_absolute()
+    Path("nightly.yaml").write_text("{}")
+    assert find_config("nightly") == Path("nightly.yaml")
+    Path("deeper").mkdir()
+    Path("deeper/mine.yaml").write_text("{}")
+    assert find_config("deeper/mine") == Path("deeper/mine.yaml")
+
+
 def test_yaml_that_is_none_says_so(tmp_path: Path) -> None:
     assert "is not YAML" in message(tmp_path, "a: [b")
     assert "settings are `key: value` lines" in message(tmp_path, "- a\n")
@@ -99,6 +124,18 @@ def test_a_set_may_be_text_the_trunk_writes(tmp_path: Path) -> None:
     assert "DataSpec" not in said
 
 
+def test_costs_are_given_or_timed(tmp_path: Path) -> None:
+    def cost(*overrides: str) -> object:
+        return load_config(RunConfig, written(tmp_path, MINIMAL), overrides).measure.cost
+
+    assert cost() == Cost(verify=1.0, draft=0.06)
+    assert cost("measure.cost=timed") == "timed"
+    assert cost("measure.cost.verify=1.5") == Cost(verify=1.5, draft=0.06)
+    assert "'timed'" in message(tmp_path, MINIMAL, "measure.cost=timd")
+    said = message(tmp_path, MINIMAL, "measure.cost.verfy=1")
+    assert "verfy is no setting; did you mean verify?" in said
+
+
 def fields_of(model: type[BaseModel], prefix: str = "") -> set[str]:
     found = set()
     for name, field in model.model_fields.items():
@@ -112,7 +149,10 @@ def fields_of(model: type[BaseModel], prefix: str = "") -> set[str]:
 
 def test_every_setting_is_listed_here() -> None:
     """A new setting is added here by whoever says which decision it lets a user take."""
-    runtime = {"device", "threads", "head_budget_mib", "placement", "store"}
+    runtime = {
+        *("device", "threads", "head_budget_mib", "placement", "store"),
+        *("runner", "workers", "cluster", "gpu_limit", "cards", "locks", "scratch"),
+    }
     train = {
         *("depth", "trainable", "lr", "epochs", "steps", "batch", "eval_every"),
         *("eval_windows", "patience", "select_by", "on_path", "anchors", "seed"),
@@ -127,8 +167,9 @@ def test_every_setting_is_listed_here() -> None:
         *(f"runtime.{name}" for name in runtime),
         *("probe.windows", "probe.wiring"),
         *("measure.depth", "measure.temperatures"),
-        *("measure.cost.verify", "measure.cost.draft"),
+        "measure.cost",
     }
+    assert fields_of(Cost) == {"verify", "draft"}
     assert fields_of(TapsConfig) == {"layers"}
     assert fields_of(WriteConfig) == {
         *("prompts", "prompt_tokens", "tokens", "length", "temperature", "seed", "batch"),

@@ -1,12 +1,14 @@
 """Zarr arrays of windows: one chunk a window, every chunk written, checksums on each."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from store.elsewhere import away_array
 from store.errors import ArtifactDamaged, ArtifactError
 from store.keys import checked_name
 
@@ -36,8 +38,14 @@ class WindowArray:
     hold what was written raises `ArtifactDamaged`.
     """
 
-    def __init__(self, path: Path, array: "zarr.Array[Any]") -> None:
+    def __init__(
+        self,
+        path: Path,
+        array: "zarr.Array[Any]",
+        errors: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
         self.path = path
+        self._errors = errors
         self._array = array
         self.shape = tuple(array.shape)
         self.chunks = tuple(array.chunks)
@@ -48,7 +56,8 @@ class WindowArray:
 
     def __getitem__(self, selection: Selection) -> Values:
         try:
-            return np.asarray(self._array[selection])
+            with self._errors():
+                return np.asarray(self._array[selection])
         except (ValueError, RuntimeError, OSError) as error:
             # zarr's checksum codecs raise bare ValueError (crc32c) and RuntimeError (zstd).
             raise ArtifactDamaged(self.path, f"a chunk is damaged ({error})") from error
@@ -96,11 +105,21 @@ def create_array(
 def open_array(folder: Path, name: str, *, window: int | None = None) -> WindowArray:
     """The array `folder/name`, read-only, every chunk present (or the one of `window`).
 
+    Where it is not in the folder it is read from the bucket that this one stands for.
     Raises `ArtifactDamaged` otherwise: zarr reads a missing chunk as fill values, silently.
     """
+    try:
+        return _opened_here(folder / checked_name(name), window)
+    except ArtifactDamaged:
+        away = away_array(folder, name)
+        if away is None:
+            raise
+    return WindowArray(folder / name, away.array, away.errors)
+
+
+def _opened_here(path: Path, window: int | None) -> WindowArray:
     import zarr
 
-    path = folder / checked_name(name)
     try:
         array = zarr.open_array(path, mode="r")
         if window is None:

@@ -32,3 +32,7 @@ class Artifact:
     def numbers(self) -> Json:
         """What its stage returned to be shown and read."""
         return self.manifest.numbers
+
+    def __getstate__(self) -> dict[str, object]:
+        """As another process gets it: how this one would make it again stays here."""
+        return {**self.__dict__, "remake": None}

@@ -10,6 +10,7 @@ from itertools import count
 from pathlib import Path
 from typing import Literal
 
+from store.filling import unplaced
 from store.pins import pinned
 from store.reach import Lineage, stages_of
 from store.runs import Run, runs
@@ -49,20 +50,27 @@ class Sweep:
         return sum(waste.size_bytes for waste in self.wastes)
 
 
-def sweep(store: Store, keep: int, *, grace_s: float = GRACE_S) -> Sweep:
+def sweep(
+    store: Store, keep: int, *, grace_s: float = GRACE_S, waits: bool = False
+) -> Sweep:
     """Everything that the last `keep` runs and reports don't reach, and leftovers.
 
     Kept besides: pins and what they reach, whatever a run makes or reads now, all that a
-    running run asked for, and anything not older than `grace_s`.
+    running run asked for, and anything not older than `grace_s`. With `waits`, leases are
+    watched until it is known whose holders are dead.
     """
     listed = items(store)
     book = runs(store.root)
     lineage = Lineage(listed, models_in(store, listed))
-    wanted = lineage.behind(_roots(store, listed, book, keep) | in_use(store))
+    used = in_use(store, waits=waits)
+    wanted = lineage.behind(_roots(store, listed, book, keep) | used)
     young = time.time() - grace_s
     rest = [i for i in listed if i.name not in wanted and i.changed <= young]
     wastes = [_waste(item) for item in rest]
-    return Sweep(len(listed) - len(rest), (*wastes, *_leftovers(store, young)))
+    return Sweep(
+        len(listed) - len(rest),
+        (*wastes, *_broken_off(store, used, young), *_leftovers(store, young)),
+    )
 
 
 def free(store: Store, found: Sweep) -> Sweep:
@@ -122,6 +130,15 @@ def _waste(item: Item) -> Waste:
     kinds: dict[str, Kind] = {"finished": "unreached", "unfinished": "interrupted"}
     kind = kinds.get(item.state, "damaged")
     return Waste(kind, item.name, item.path, item.size_bytes, item.changed)
+
+
+def _broken_off(store: Store, used: set[str], young: float) -> Iterator[Waste]:
+    """What was being filled under leases whose holders are dead or gave it up."""
+    for one in unplaced(store):
+        name = f"{one.stage}/{one.key}"
+        changed = one.path.stat().st_mtime
+        if name not in used and changed <= young:
+            yield Waste("interrupted", name, one.path, bytes_in(one.path), changed)
 
 
 def _leftovers(store: Store, young: float) -> Iterator[Waste]:

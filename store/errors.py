@@ -38,8 +38,26 @@ class NotAStore(ArtifactError):  # noqa: N818
     """A path that can't be a store's folder."""
 
 
+class BucketError(ArtifactError):
+    """A bucket that is missing, refused or away."""
+
+    def __init__(self, url: str, problem: str) -> None:
+        super().__init__(f"{url}: {problem}")
+
+
 class NotJson(ArtifactError):  # noqa: N818
     """A value that a manifest or a key cannot hold."""
+
+
+class LeaseLost(ArtifactError):  # noqa: N818
+    """A lock was taken over while its holder gave no sign of life."""
+
+    def __init__(self, name: str, where: str) -> None:
+        super().__init__(
+            f"{where}: the lock on {name} was taken over by another run, since this one "
+            "gave no sign of life for too long (asleep, or cut off from the store); it "
+            "published nothing, run again: it finds what the other made"
+        )
 
 
 class StoreReadOnly(ArtifactError):  # noqa: N818

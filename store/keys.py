@@ -12,7 +12,7 @@ from store.errors import BadName, NotJson
 
 KEY_DIGITS = 32
 # Folders of the store that are no stage.
-RESERVED = {"damaged", "digests", "incoming", "locks", "pins", "runs", "trash"}
+RESERVED = {"damaged", "digests", "filling", "incoming", "locks", "pins", "runs", "trash"}
 
 _STAGE = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _KEY = re.compile(rf"[0-9a-f]{{{KEY_DIGITS}}}")

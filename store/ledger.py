@@ -1,7 +1,7 @@
 """What a run asked of the store: each stage call, and whether it was found or made."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -41,15 +41,20 @@ class Ledger:
     events: list[StageEvent] = field(default_factory=list)
     filling: list[Filling] = field(default_factory=list)
     on_change: Callable[["Ledger"], None] = lambda _: None
+    _elsewhere: dict[str, StageEvent] = field(default_factory=dict, repr=False)
 
     def begin(self, name: str, key: str, label: str = "") -> None:
         """A stage is about to be made."""
         self.filling.append(Filling(name, key, label))
         self.on_change(self)
 
+    def made_elsewhere(self, events: Iterable[StageEvent]) -> None:
+        """Workers of this run made these: where it finds them, that is what it tells."""
+        self._elsewhere |= {one.key: one for one in events if one.state != "cached"}
+
     def add(self, event: StageEvent) -> None:
         """Append one call; threads may do so at once."""
-        self.events.append(event)
+        self.events.append(self._elsewhere.pop(event.key, event))
         self.filling = [one for one in self.filling if one.key != event.key]
         self.on_change(self)
 

@@ -18,10 +18,12 @@ from typing import Literal
 from pydantic import ValidationError
 
 from store.atomic import replace_whole
+from store.lease_folder import marked_times
 from store.ledger import Filling, Ledger, StageEvent
 from store.manifest import Json, PartName, Stored
 
 RUNS, RUN, PROGRESS, LOCK = "runs", "run.json", "progress.json", "lock"
+BELIEVED_S = 86_400.0
 EVENTS_EVERY_S = 1.0  # a run that finds everything must not spend its time on telling so
 
 RunState = Literal["running", "done", "failed", "interrupted"]
@@ -136,9 +138,20 @@ def _read(path: Path) -> Run | None:
         record = RunRecord.model_validate_json(path.read_bytes())
     except (OSError, ValidationError):
         return None
-    was_cut = record.state == "running" and not is_alive
+    was_cut = record.state == "running" and not is_alive and not _is_afar(path, record)
     state: RunState = "interrupted" if was_cut else record.state
     return Run(record, state, _progress(path.with_name(PROGRESS)))
+
+
+def _is_afar(path: Path, record: RunRecord) -> bool:
+    """Whether it runs on another machine, whose lock may not show here, as far as we know.
+
+    Only in a store that several machines share; believed for a day after its last word.
+    """
+    if record.host == platform.node() or marked_times(path.parents[2] / "locks") is None:
+        return False
+    said = max(one.stat().st_mtime for one in path.parent.iterdir())
+    return time.time() - said < BELIEVED_S
 
 
 def _progress(path: Path) -> Json | None:

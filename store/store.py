@@ -3,6 +3,7 @@
 import hashlib
 import os
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from itertools import count
 from pathlib import Path
 
@@ -11,8 +12,11 @@ from pydantic import ValidationError
 from store.artifact import Artifact
 from store.digests import FileDigests, sha256_of
 from store.errors import ArtifactDamaged, NotAStore
+from store.holding import Locks
 from store.keys import RESERVED, checked_key, checked_stage, split_name
-from store.manifest import MANIFEST, FileRecord, Manifest
+from store.leases import LeaseTimes
+from store.locks import Hold
+from store.manifest import MANIFEST, RECORD, FileRecord, Manifest
 from store.record import read_reference, record_name
 
 Problems = list[str]
@@ -25,10 +29,14 @@ class Store:
 
     Beside the stages lie the store's own `locks/`, `digests/`, `damaged/` and `runs/`.
     Looking things up in a store that `keeps` nothing writes nothing, not even digests.
+    With `leases` it is locked for several machines, and stays so for everyone.
     """
 
-    def __init__(self, root: Path, *, keeps: bool = True) -> None:
+    def __init__(
+        self, root: Path, *, keeps: bool = True, leases: LeaseTimes | None = None
+    ) -> None:
         self.root = root.absolute()
+        self.locks = Locks(self.root / "locks", leases)
         self.digests = FileDigests(self.root / "digests", keeps=keeps)
         self._read_whole: set[tuple[str, str]] = set()
         self._manifests: dict[str, Manifest] = {}  # by sha256, so nothing in it goes stale
@@ -39,7 +47,13 @@ class Store:
 
     def lock_path(self, stage: str, key: str) -> Path:
         """The file to lock while an artifact is made or set aside."""
-        return self.root / "locks" / checked_stage(stage) / f"{checked_key(key)}.lock"
+        return self.locks.path(stage, key)
+
+    def hold(
+        self, stage: str, key: str, on_wait: Callable[[], None] | None = None
+    ) -> AbstractContextManager[Hold]:
+        """Hold an artifact's lock alone; `on_wait` is called once if it is taken."""
+        return self.locks.held(stage, key, on_wait)
 
     def record_path(self, stage: str, key: str) -> Path:
         """The record whose presence makes an artifact finished."""
@@ -171,15 +185,33 @@ class Store:
             found.update(self._damage(part, own))
         return found | ({artifact.name: problems} if problems else {})
 
+    def is_shared(self, artifact: Artifact) -> bool:
+        """Whether everyone who shares this store can see the artifact."""
+        return True
+
+    def share(self, artifact: Artifact, hold: Hold) -> None:
+        """Have everyone see it, as the holder of its lock, unless they do."""
+
+    def bring(self, artifact: Artifact) -> None:
+        """Have the files here that are no arrays; arrays are opened wherever they lie."""
+
     def _quick(self, artifact: Artifact) -> Problems:
+        return [*self._file_problems(artifact, is_deep=False).values()]
+
+    def _deep(self, artifact: Artifact) -> Problems:
+        return [*self._file_problems(artifact, is_deep=True).values()]
+
+    def _file_problems(self, artifact: Artifact, *, is_deep: bool) -> dict[str, str]:
+        """What is wrong with files in its folder, by name."""
+
         def remembered(path: str, now: os.stat_result, record: FileRecord) -> str:
             unchanged = now.st_mtime_ns == record.mtime_ns
             return record.sha256 if unchanged else self.digests.sha256(Path(path))
 
-        return _problems(artifact, remembered)
+        def read(path: str, now: os.stat_result, record: FileRecord) -> str:
+            return sha256_of(Path(path))
 
-    def _deep(self, artifact: Artifact) -> Problems:
-        return _problems(artifact, lambda path, *_: sha256_of(Path(path)))
+        return _problems(artifact, read if is_deep else remembered)
 
     def _deep_once(self, artifact: Artifact) -> Problems:
         seen = (artifact.name, artifact.manifest.content)
@@ -213,13 +245,14 @@ def _parsed(data: bytes, path: Path) -> Manifest:
         ) from error
 
 
-def _problems(artifact: Artifact, hasher: Hasher) -> Problems:
+def _problems(artifact: Artifact, hasher: Hasher) -> dict[str, str]:
     # Names as text: a trunk pass has thousands of files, and a Path costs more than a stat.
     folder, files = f"{artifact.path}/", artifact.manifest.files
     if not files and not artifact.path.exists():
-        return [f"{artifact.path}: is gone"]  # one of parts alone has no file to miss
-    found = (_file_problem(folder + name, files[name], hasher) for name in files)
-    return [problem for problem in found if problem is not None]
+        gone = f"{artifact.path}: is gone"
+        return {RECORD: gone}  # one of parts alone has no file to miss
+    found = {name: _file_problem(folder + name, files[name], hasher) for name in files}
+    return {name: problem for name, problem in found.items() if problem is not None}
 
 
 def _file_problem(path: str, record: FileRecord, hasher: Hasher) -> str | None:

@@ -21,7 +21,6 @@ from store.completion import make_read_only
 from store.digests import Progress
 from store.errors import ArtifactDamaged, ArtifactError, BadBundle
 from store.keys import split_name
-from store.locks import key_lock
 from store.manifest import MANIFEST, RECORD, Manifest, Recipe, content_of, key_of
 from store.runs import RUN, RUNS, RunRecord, runs
 from store.space import refuse_little_room
@@ -213,7 +212,7 @@ def _placed(store: Store, inside: Store, name: str) -> bool:
     """Whether the artifact was missing here and now is not."""
     stage, key = split_name(name)
     source, target = inside.path(stage, key), store.path(stage, key)
-    with key_lock(store.lock_path(stage, key)):
+    with store.hold(stage, key):
         store.clear_damage(stage, key)
         if store.load(stage, key) is not None:
             return False

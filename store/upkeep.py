@@ -10,7 +10,6 @@ from typing import Literal
 from store.artifact import Artifact
 from store.errors import ArtifactDamaged, ArtifactError, BadName, UnknownName
 from store.keys import RESERVED, checked_key, checked_stage
-from store.locks import key_lock
 from store.manifest import RECORD, Manifest
 from store.space import bytes_in
 from store.store import Problems, Store
@@ -128,8 +127,7 @@ def remove(
     with ExitStack() as locks:
         if not is_forced:
             for item in doomed:
-                lock = store.lock_path(item.stage, item.key)
-                locks.enter_context(key_lock(lock, _refusal(item)))
+                locks.enter_context(store.hold(item.stage, item.key, _refusal(item)))
         for item in doomed:
             # The record first: half an artifact must never look like a finished one.
             (item.path / RECORD).unlink(missing_ok=True)

@@ -4,41 +4,30 @@ Whoever makes an artifact holds its lock, and writes into that lock file what it
 gate lets nobody free between the last look at an input and the word that it is in use.
 """
 
-import fcntl
-import os
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from store.artifact import Artifact
 from store.errors import ArtifactDamaged, BadName
 from store.keys import split_name
+from store.locks import Hold
 from store.store import Store
 
-GATE = "gate"
 
-
-@contextmanager
-def gate(store: Store, *, alone: bool) -> Iterator[None]:
+def gate(store: Store, *, alone: bool) -> AbstractContextManager[None]:
     """Held together by those that announce, and `alone` by who frees; for milliseconds."""
-    path = store.root / "locks" / GATE
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
-        yield
-    finally:
-        os.close(handle)
+    return store.locks.gate(alone=alone)
 
 
-def take_hold(store: Store, lock: Path, inputs: object) -> bool:
+def take_hold(store: Store, hold: Hold, inputs: object) -> bool:
     """Whether every input of a stage is still there, now that nobody may free it any more.
 
-    `lock` is the lock file that the caller holds for what it makes.
+    `hold` is the lock that the caller holds for what it makes.
     """
     read = artifacts_in(inputs, store)
     with gate(store, alone=False):
-        announce(lock, read)
+        hold.announce(read)
         return all(store.path(*split_name(name)).exists() for name in read)
 
 
@@ -66,34 +55,14 @@ def _artifact_around(path: object, store: Store) -> str | None:
     return name if _is_name(name) else None
 
 
-def announce(lock: Path, names: Iterable[str]) -> None:
-    """Say, as the holder of a lock file, which artifacts ("stage/key") are being read."""
-    lock.write_text("".join(f"{name}\n" for name in names))
+def in_use(store: Store, *, waits: bool = False) -> set[str]:
+    """The artifacts that are being made now, and those read for that, as "stage/key".
 
-
-def in_use(store: Store) -> set[str]:
-    """The artifacts that are being made now, and those read for that, as "stage/key"."""
-    found: set[str] = set()
-    for path in store.root.glob("locks/*/*.lock"):
-        said = _said_if_held(path)
-        if said is not None:
-            found |= {f"{path.parent.name}/{path.stem}", *filter(_is_name, said)}
-    return found
-
-
-def _said_if_held(path: Path) -> list[str] | None:
-    """What its holder announced; None for a lock that nobody holds."""
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return path.read_text(errors="replace").split()
-    finally:
-        os.close(handle)
-    return None
+    `waits` for seeing which leases stand still; without, a dead holder's still count.
+    """
+    announced = store.locks.announced(waits=waits)
+    every = {*announced, *(name for said in announced.values() for name in said)}
+    return {*filter(_is_name, every)}
 
 
 def _is_name(name: str) -> bool:

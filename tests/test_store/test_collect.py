@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from store.collect import free, sweep
-from store.locks import key_lock
+from store.locks import announce, key_lock
 from store.pins import pin, unpin
 from store.runs import open_run
 from store.store import Store
 from store.upkeep import items
-from store.using import announce, gate
+from store.using import gate
 from tasks.stage import Runtime
 from tests.test_tasks.sample_stages import Text, anew, join_text, read_text, write_text
 

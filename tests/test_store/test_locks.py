@@ -1,9 +1,9 @@
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 from store.locks import key_lock
+from tests.programs import most_inside
 
 HOLDER = """
 import sys, time
@@ -16,21 +16,8 @@ with key_lock(Path(sys.argv[1])):
 
 
 def test_threads_take_turns(tmp_path: Path) -> None:
-    inside, most, waits = [0], [0], []
-
-    def work() -> None:
-        for _ in range(20):
-            with key_lock(tmp_path / "locks" / "k.lock", lambda: waits.append(1)):
-                inside[0] += 1
-                most[0] = max(most[0], inside[0])
-                inside[0] -= 1
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert most == [1]
+    lock = tmp_path / "locks" / "k.lock"
+    assert most_inside(lambda: key_lock(lock, lambda: None), 20) == 1
 
 
 def test_a_waiter_is_told_and_follows_a_killed_holder(tmp_path: Path) -> None:

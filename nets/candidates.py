@@ -13,6 +13,7 @@ from torch import Tensor
 # is not known: this many tokens beyond it are rescored too.
 SPARE_CANDIDATES = 16
 RESCORE_BYTES = 2 << 20  # about what a core's own cache holds
+CARD_RESCORE_BYTES = 256 << 20  # a card has no such cache, and three launches a piece
 BLOCK_TOKENS = 64
 
 
@@ -78,7 +79,8 @@ def exact_top(
 def exact_logits(normed_rH: Tensor, head_VH: Tensor, id_rM: Tensor) -> Tensor:
     """f32 products of each row (f32) with its candidates' head rows, a few at a time."""
     most, width = id_rM.shape[1], head_VH.shape[1]
-    rows = min(max(1, RESCORE_BYTES // (most * width * 4)), len(id_rM))
+    piece_bytes = RESCORE_BYTES if head_VH.device.type == "cpu" else CARD_RESCORE_BYTES
+    rows = min(max(1, piece_bytes // (most * width * 4)), len(id_rM))
     low_MH = head_VH.new_empty((rows * most, width))
     wide_rMH = normed_rH.new_empty((rows, most, width))
     exact_rM = normed_rH.new_empty(id_rM.shape)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from nets.draft import KeyValues
+from nets.own_steps import merges
 from nets.records import pieces_of, positions_in, seen_in
 
 
@@ -126,8 +127,9 @@ def alive_rows(
 
 
 def _seen(position_T: Tensor, record_BT: Tensor | None, step: int) -> Tensor | None:
-    """Mask [B or 1, 1, T, step·T], true where a row may look; None: causal, for step 1."""
-    if record_BT is None and step == 1:
+    """Mask [B or 1, 1, T, step·T], true where a row may look; None: as the block has it."""
+    width, device = len(position_T), position_T.device
+    if record_BT is None and (step == 1 or merges(width, device)):
         return None
     causal_TT = position_T[:, None] >= position_T
     seen_BTT = causal_TT[None] if record_BT is None else seen_in(record_BT)

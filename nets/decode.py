@@ -76,9 +76,9 @@ def decode(
     begun = time.perf_counter()
     text, shared = CachedTrunk(trunk), trunk.shared
     rows_1TH = text.extend(prompt)
-    written = _best(trunk.final_norm(rows_1TH[0, -1:]), shared, decoding)
+    written = best_tokens(trunk.final_norm(rows_1TH[0, -1:]), shared, decoding)
     read = time.perf_counter()
-    drafter = None if draft is None else _Drafter(draft, decoding)
+    drafter = None if draft is None else Drafter(draft, decoding)
     unread = [*prompt[1:], *written]
     rounds = drafted = kept = 0
     while len(written) < decoding.length and written[-1] not in decoding.ends:
@@ -86,7 +86,7 @@ def decode(
         drafts = [] if drafter is None else drafter.draft(unread, rows_1TH, depth)
         before = text.length
         rows_1TH = text.extend([written[-1], *drafts])
-        own = _best(trunk.final_norm(rows_1TH[0]), shared, decoding)
+        own = best_tokens(trunk.final_norm(rows_1TH[0]), shared, decoding)
         held = _held(drafts, own)
         unread = own[: held + 1]
         rows_1TH = rows_1TH[:, : held + 1]
@@ -118,7 +118,7 @@ def logit_gap(trunk: Trunk, ids: Sequence[int], one: int, other: int) -> Gap:
 
 
 @dataclass
-class _Drafter:
+class Drafter:
     """A draft and its keys of the rows it was fed from the trunk: `place` of them."""
 
     draft_net: Draft
@@ -139,7 +139,7 @@ class _Drafter:
                 start = self.place if step == 1 else self.place + len(tokens) + step - 2
                 out_1TH = self._feed(fed, carried_1TH, start)
                 normed_1H = net.read_out(out_1TH[0, -1:])
-                fed = _best(normed_1H, shared, self.decoding)
+                fed = best_tokens(normed_1H, shared, self.decoding)
                 found += fed
                 carried_1TH = net.chain_rows(out_1TH[:, -1:])
         self._forget_chain()
@@ -162,7 +162,7 @@ class _Drafter:
             kept[:] = [torch.cat(kept[:from_trunk], dim=2)]
 
 
-def _best(normed_RH: Tensor, shared: Shared, decoding: Decoding) -> list[int]:
+def best_tokens(normed_RH: Tensor, shared: Shared, decoding: Decoding) -> list[int]:
     """The most probable token of each row, by f32 logits."""
     found = topk_rows(normed_RH, shared.head_VH, 1, decoding.budget_bytes)
     best: list[int] = found.id_RK[:, 0].tolist()

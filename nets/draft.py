@@ -28,6 +28,7 @@ from nets.geometry import (
     trunk_geometry,
 )
 from nets.hf_layer import empty_layer, layer_state, split_part
+from nets.own_steps import attend_in_chains
 from nets.stream import Call, StreamedTrunk
 from nets.trunk import Read, Shared, Trunk
 
@@ -66,6 +67,7 @@ class Draft(nn.Module):
         self.eh_proj = nn.Linear(2 * hidden, hidden, bias=False)
         self.norm = shared.norm_cls(hidden, eps) if geometry.has_norm else nn.Identity()
         layer = empty_layer(shared.family, shared.config, geometry.layer)
+        attend_in_chains(layer)
         self.layers = nn.ModuleList([layer])
         self.shared, self.geometry, self.wiring = shared, geometry, wiring
 
@@ -101,8 +103,9 @@ class Draft(nn.Module):
         """The layer's output rows, raw: what `chain_rows` and `read_out` start from.
 
         Positions are the rotary's, [B, T] or [1, T]. `mask` is bool and broadcasts to
-        [B, N, T, S], true where row t may see key s; without one attention is causal, which
-        needs S = T. `cache` holds the keys of earlier steps and is given this step's.
+        [B, N, T, S], true where row t may see key s; without one attention is causal over T
+        keys, and of further T each row sees its own (`nets.own_steps`). `cache` holds the
+        keys of earlier steps and is given this step's.
         """
         rotation = self.shared.rotary(x_BTH, position_BT)
         out_BTH: Tensor = self.layers[0](

@@ -5,16 +5,21 @@ Axes: B windows, T positions, H hidden, R rows, K best tokens. healing.md §9.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor
 
+from nets.chain import ChainStep
 from nets.draft import Draft
 from nets.evaluate import Compute
 from nets.head import topk_rows
-from nets.source import Batch
+from nets.layouts import Laid, unroll_rows
+from nets.source import Batch, refuse_unlike_alone
 
 BEST = 4
+
+Chained: TypeAlias = Literal["exact", "rows"]
 
 
 @dataclass(frozen=True)
@@ -32,14 +37,17 @@ class DumpedStep:
 
 @torch.no_grad()
 def dump_steps(
-    draft: Draft, batch: Batch, depth: int, compute: Compute
+    draft: Draft, batch: Batch, layout: Chained, depth: int, compute: Compute
 ) -> Iterator[DumpedStep]:
-    """Every step of the chains from all rows; only live rows go through the head."""
+    """Every step of the chains from all rows; only live rows go through the head.
+
+    TrainingError for `rows` of records apart through a draft with experts.
+    """
     head_VH = draft.shared.head_VH
     best = min(BEST, head_VH.shape[0])
     shape = (*batch.ids_BT.shape, best)
     with compute.autocast(batch.ids_BT.device):
-        for step in batch.chains(draft, depth):
+        for step in _chains(draft, batch, layout, depth):
             alive_BT1 = step.alive_BT[:, :, None]
             output_BTH = step.output_BTH.float().masked_fill(~alive_BT1, 0.0)
             normed_RH = draft.read_out(step.output_BTH[step.alive_BT])
@@ -49,3 +57,11 @@ def dump_steps(
             top_id_BTK[step.alive_BT] = top.id_RK.to(torch.int32)
             top_p_BTK[step.alive_BT] = top.p_RK
             yield DumpedStep(step.step, output_BTH.cpu(), top_id_BTK.cpu(), top_p_BTK.cpu())
+
+
+def _chains(draft: Draft, batch: Batch, layout: Chained, depth: int) -> Iterator[ChainStep]:
+    if layout == "exact":
+        return batch.chains(draft, depth)
+    refuse_unlike_alone(draft, batch, layout)
+    laid = Laid(batch.ids_BT, batch.length_B, batch.record_BT)
+    return unroll_rows(draft, laid, batch.hidden_BTH, depth)

@@ -32,7 +32,8 @@ class EvalRecord(_Frozen):
 
     `kl` is the mean over rows that count, by chain step; `kind_kl`, of `rows` and `stride`
     only, over all rows of each kind, by inputs as old as the last refresh. Both are
-    `tail_kl` without hard targets or weights. `walk` and `starts` are drafts held;
+    `tail_kl` without hard targets or weights. `walk` and `starts` are drafts held,
+    `walk_interval` at 95 % (None in a checkpoint of before it was kept);
     `hold_rates` are by `select_by`; `is_best`: it became the checkpoint to keep. All but
     `kind_kl` are of exact chains, whatever is trained: of what a decode does.
     """
@@ -40,6 +41,7 @@ class EvalRecord(_Frozen):
     step: int
     kl: tuple[float, ...]
     walk: float
+    walk_interval: tuple[float, float] | None = None
     starts: float
     hold_rates: tuple[float, ...]
     is_best: bool

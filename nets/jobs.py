@@ -14,12 +14,12 @@ from torch import Tensor
 from conf.training import TrainSettings
 from nets.chain import ChainStep
 from nets.draft import Draft, draft_from
-from nets.errors import TrainingError
 from nets.evaluate import Compute
 from nets.head import measure_rows
 from nets.layouts import Laid, Stride, spliced_rows, stride_at, unroll_rows
-from nets.objective import objective_of
-from nets.source import Batch, Source, read_batch, take_rows
+from nets.objective import LossSums, objective_of
+from nets.ranks import ALONE, Ranks
+from nets.source import Batch, Source, read_batch, refuse_unlike_alone, take_rows
 
 
 class KindJobs:
@@ -45,13 +45,14 @@ class KindJobs:
         self.round = done // every
         self._load_past(dict(self.draft.named_parameters()))
 
-    def loss(self, batch: Batch, windows: Sequence[int], kind: int) -> Tensor:
-        """Mean loss over the rows of a batch of these windows, f64 with a gradient."""
+    def losses(self, batch: Batch, windows: Sequence[int], kind: int) -> LossSums:
+        """The loss over the rows of a batch of these windows; one entry."""
         with self.compute.autocast(batch.ids_BT.device):
             step = self._step(batch, windows, kind)
             rows = take_rows(batch, step, step.alive_BT)
             objective = objective_of(self.settings)
-            return objective.mean(self.draft, rows, self.compute.budget_bytes)
+            total = objective.total(self.draft, rows, self.compute.budget_bytes)
+        return LossSums.of([total], [len(rows.at_R)])
 
     @torch.no_grad()
     def held_out_kl(
@@ -59,10 +60,12 @@ class KindJobs:
         source: Source,
         windows: Sequence[int],
         on_windows: Callable[[int], None] = lambda _: None,
+        ranks: Ranks = ALONE,
     ) -> tuple[float, ...]:
         """Mean `tail_kl` of each kind over all rows of the windows: λ = 0, no weights.
 
         Its inputs are as old as those trained on (healing.md §8); hold rates never are.
+        The windows are this rank's; the rows, those of all ranks.
         """
         sums, rows = [0.0] * self.settings.kinds, [0] * self.settings.kinds
         device = self.draft.shared.head_VH.device
@@ -74,7 +77,8 @@ class KindJobs:
                 sums[kind] += float(found_R.sum(dtype=torch.float64))
                 rows[kind] += len(found_R)
             on_windows(len(chosen))
-        return tuple(total / max(n, 1) for total, n in zip(sums, rows, strict=True))
+        total_2K = ranks.sum_(torch.tensor([sums, rows], dtype=torch.float64))
+        return tuple(t / max(n, 1.0) for t, n in zip(*total_2K.tolist(), strict=True))
 
     def tensors(self) -> dict[str, Tensor]:
         """Copies for a checkpoint: the weights that made the inputs, on the CPU."""
@@ -109,7 +113,7 @@ class KindJobs:
 
     def _step(self, batch: Batch, windows: Sequence[int], kind: int) -> ChainStep:
         """The draft's output of a kind; `step` is how far behind a row its target is."""
-        self._refuse_unlike_alone(batch)
+        refuse_unlike_alone(self.draft, batch, self.settings.layout)
         laid = Laid(batch.ids_BT, batch.length_B, batch.record_BT)
         step = kind + 1 if self.settings.layout == "rows" else 1
         with torch.no_grad():
@@ -130,11 +134,3 @@ class KindJobs:
         at = stride_at(windows, self.round, self.settings.stride)
         stride = Stride(at.every, at.offset_B.to(batch.ids_BT.device))
         return spliced_rows(past, laid, batch.hidden_BTH, self.settings.depth, stride)
-
-    def _refuse_unlike_alone(self, batch: Batch) -> None:
-        if batch.record_BT is not None and self.draft.geometry.layer.is_sparse:
-            raise TrainingError(
-                "a draft with experts runs its records one by one where they are kept "
-                f"apart, which train.layout: {self.settings.layout} can't; set "
-                "train.layout: exact or pack.isolate: false"
-            )

@@ -15,6 +15,7 @@ from nets.evaluate import Compute
 from nets.head import fused_loss
 from nets.hold import reach
 from nets.losses import hard_targets
+from nets.ranks import ALONE, Ranks
 from nets.source import Batch, ChainRows, take_rows
 
 
@@ -29,9 +30,9 @@ class Objective:
     hard: float = 0.0
     through_chain: bool = False
 
-    def mean(self, draft: Draft, rows: ChainRows, budget_bytes: int) -> Tensor:
-        """Mean loss of the rows of one chain step, an f64 scalar with a gradient."""
-        total = fused_loss(
+    def total(self, draft: Draft, rows: ChainRows, budget_bytes: int) -> Tensor:
+        """Sum of the loss over rows of one chain step, an f64 scalar with a gradient."""
+        return fused_loss(
             self.loss,
             draft.read_out(rows.output_RH),
             draft.shared.head_VH,
@@ -39,10 +40,39 @@ class Objective:
             hard_targets(rows.topk_p_RK, self.hard),
             budget_bytes,
         )
-        return total / max(len(rows.at_R), 1)
 
 
 TAIL_KL = Objective()
+
+
+@dataclass(frozen=True)
+class LossSums:
+    """Losses of chain steps, or of one kind of input, summed over rows; f64 [C] each.
+
+    `total_C` has a gradient. A rank without windows has neither rows nor a gradient.
+    """
+
+    total_C: Tensor
+    rows_C: Tensor
+
+    @classmethod
+    def of(cls, totals: Sequence[Tensor], rows: Sequence[int]) -> "LossSums":
+        """These sums over so many rows."""
+        total_C = torch.stack(list(totals))
+        return cls(total_C, total_C.new_tensor(rows))
+
+    @classmethod
+    def nothing(cls, steps: int, device: torch.device) -> "LossSums":
+        """No rows."""
+        zeros_C = torch.zeros(steps, dtype=torch.float64, device=device)
+        return cls(zeros_C, zeros_C.clone())
+
+    def means(self, ranks: Ranks = ALONE) -> Tensor:
+        """What these rows add to the mean over the rows of all ranks: [C], 0 without any.
+
+        Summed over the ranks it is that mean, and so are the gradients.
+        """
+        return self.total_C / ranks.sum_(self.rows_C.clone()).clamp_min(1)
 
 
 def objective_of(settings: TrainSettings) -> Objective:
@@ -64,24 +94,25 @@ def step_weights(wanted: StepWeights, hold_rates: Sequence[float]) -> tuple[floa
     return tuple(weight / sum(weights) for weight in weights)
 
 
-def chain_losses(
+def chain_sums(
     draft: Draft,
     batch: Batch,
     depth: int,
     compute: Compute,
     chosen_BTC: Tensor | None = None,
     objective: Objective = TAIL_KL,
-) -> Tensor:
-    """Mean loss of each chain step over its rows, f64 [C], with a gradient.
+) -> LossSums:
+    """The loss of each chain step over its rows.
 
     `chosen_BTC` says which of them go through the head (`trained_rows`); None: all.
     """
-    losses = []
+    totals, counts = [], []
     with compute.autocast(batch.ids_BT.device):
         for step in batch.chains(draft, depth, through_chain=objective.through_chain):
             chosen_BT = step.alive_BT
             if chosen_BTC is not None:
                 chosen_BT = chosen_BT & chosen_BTC[:, :, step.step - 1]
             rows = take_rows(batch, step, chosen_BT)
-            losses.append(objective.mean(draft, rows, compute.budget_bytes))
-    return torch.stack(losses)
+            totals.append(objective.total(draft, rows, compute.budget_bytes))
+            counts.append(len(rows.at_R))
+    return LossSums.of(totals, counts)

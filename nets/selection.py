@@ -6,21 +6,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from nets.hold import (
-    HoldArrays,
-    HoldCounts,
-    count_starts,
-    count_walk,
-    drafts_held,
-    paired_gain_se,
-)
+from nets.hold import HoldCounts, drafts_held, paired_gain_se
 
 SelectBy = Literal["walk", "starts"]
-
-
-def select_counts(arrays: HoldArrays, select_by: SelectBy) -> HoldCounts:
-    """The counts that checkpoints are compared by."""
-    return count_walk(arrays) if select_by == "walk" else count_starts(arrays)
 
 
 def is_better(new: HoldCounts, best: HoldCounts, seed: int) -> bool:

@@ -105,6 +105,19 @@ def read_batch(source: Source, windows: Sequence[int], device: torch.device) -> 
     return batch
 
 
+def refuse_unlike_alone(draft: Draft, batch: Batch, layout: str) -> None:
+    """TrainingError for records apart in a layout that can't run them one by one.
+
+    An expert's product rounds by how many rows the text sends to it (healing.md §4).
+    """
+    if batch.record_BT is not None and draft.geometry.layer.is_sparse:
+        raise TrainingError(
+            "a draft with experts runs its records one by one where they are kept apart, "
+            f"which train.layout: {layout} can't; set train.layout: exact or "
+            "pack.isolate: false"
+        )
+
+
 def take_rows(batch: Batch, step: ChainStep, chosen_BT: Tensor) -> ChainRows:
     """The chosen rows of a step, with the trunk's top-k at row p + step, their target.
 

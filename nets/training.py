@@ -17,16 +17,17 @@ from conf.shuffle import Xorshift64
 from conf.training import TrainSettings
 from nets.draft import Draft
 from nets.errors import Stopped, TrainingError
-from nets.evaluate import Compute, evaluate
+from nets.evaluate import Compute
 from nets.fit_state import EvalRecord, FitFacts, FitState, StepRecord
-from nets.hold import count_starts, count_walk, drafts_held, rates
+from nets.hold import drafts_held, held, rates
 from nets.jobs import KindJobs
-from nets.objective import chain_losses, objective_of, step_weights
 from nets.optimizer import NamedAdam
+from nets.ranks import ALONE, Ranks
 from nets.schedule import JobOrder, cut_batches, job_generator, learning_rate
-from nets.selection import BestCheckpoint, select_counts
-from nets.source import Batch, Source, Windows, read_batch
-from nets.training_rows import trained_rows
+from nets.selection import BestCheckpoint
+from nets.source import Source, Windows
+from nets.step_losses import StepLosses
+from nets.tally import own_windows, tally
 
 MOST_SKIPPED = 20
 LOSS_SCALE = 4096.0  # halved at every step that isn't finite, which only f16 can gain by
@@ -46,7 +47,8 @@ class FitRuntime:
 
     `save` is given a checkpoint after a step once `save_every_s` seconds have passed since
     the last; `resume` is such a checkpoint, of a run with the same inputs. Once
-    `should_stop` says so, the run saves what it has and ends with Stopped.
+    `should_stop` says so, the run saves what it has and ends with Stopped. Of several
+    `ranks`, which change rounding, the first alone saves and is asked to stop.
     """
 
     budget_bytes: int
@@ -56,6 +58,7 @@ class FitRuntime:
     save_every_s: float = math.inf
     resume: FitState | None = None
     should_stop: Callable[[], bool] = lambda: False
+    ranks: Ranks = ALONE
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,7 @@ def fit(
     run = _Run(draft, source, windows, settings, runtime)
     if runtime.resume is not None:
         run.load(runtime.resume)
+    runtime.ranks.refuse_unlike(f"{settings!r} {windows!r} {run.facts()!r}")
     saved_at = time.monotonic()
     run.evaluate_if_due()
     while not run.is_finished():
@@ -100,7 +104,8 @@ def fit(
         run.refresh_if_due()
         run.stop_if_asked()
         run.evaluate_if_due()
-        if time.monotonic() - saved_at >= runtime.save_every_s:
+        is_due = time.monotonic() - saved_at >= runtime.save_every_s
+        if is_due and runtime.ranks.is_first:
             runtime.save(run.state())
             saved_at = time.monotonic()
     run.best.restore()
@@ -118,12 +123,8 @@ class _Run:
         settings: TrainSettings,
         runtime: FitRuntime,
     ) -> None:
-        self.draft, self.source, self.settings, self.runtime = (
-            draft,
-            source,
-            settings,
-            runtime,
-        )
+        self.draft, self.source = draft, source
+        self.settings, self.runtime, self.ranks = settings, runtime, runtime.ranks
         self.batches = cut_batches(windows.train, settings.batch)
         if not self.batches:
             raise TrainingError(
@@ -139,6 +140,7 @@ class _Run:
         self.by_kind = (
             None if settings.layout == "exact" else KindJobs(draft, settings, self.compute)
         )
+        self.losses = StepLosses(draft, source, settings, self.compute, self.by_kind)
         order = [*range(len(self.batches) * settings.kinds)]
         self.jobs = JobOrder(order, job_generator(settings.seed))
         self.steps: list[StepRecord] = []
@@ -152,7 +154,8 @@ class _Run:
             stale = 0 if record.is_best else stale + 1
         patience = self.settings.patience
         gave_up = patience is not None and stale >= patience
-        return gave_up or len(self.steps) >= self.settings.steps
+        is_over = gave_up or len(self.steps) >= self.settings.steps
+        return self.ranks.says_first(here=is_over)
 
     def refresh_if_due(self) -> None:
         """Bring the inputs of `rows` and `stride` up to date; nothing to do for `exact`."""
@@ -166,20 +169,16 @@ class _Run:
         if not is_due or (self.evaluations and self.evaluations[-1].step == done):
             return
         kind_kl = self._kind_kl()
-        found = evaluate(
-            self.draft,
-            self.source,
-            self.held_out,
-            settings.depth,
-            self.compute,
-            on_windows=lambda _: self.stop_if_asked(),
-        )
-        counts = select_counts(found.arrays, settings.select_by)
+        given = (self.draft, self.source, self.held_out, settings.depth, self.compute)
+        found = tally(*given, self.ranks, self._stop_between_windows)
+        counts = found.chosen(settings.select_by)
+        walk = held(found.walk, settings.seed)
         record = EvalRecord(
             step=done,
             kl=found.kl_C,
-            walk=drafts_held(count_walk(found.arrays)),
-            starts=drafts_held(count_starts(found.arrays)),
+            walk=walk.drafts_held,
+            walk_interval=(walk.interval.low, walk.interval.high),
+            starts=drafts_held(found.starts),
             hold_rates=rates(counts),
             is_best=self.best.offer(counts),
             kind_kl=kind_kl,
@@ -190,34 +189,34 @@ class _Run:
     def _kind_kl(self) -> tuple[float, ...]:
         if self.by_kind is None:
             return ()
-        return self.by_kind.held_out_kl(
-            self.source, self.held_out.index, lambda _: self.stop_if_asked()
-        )
+        own = own_windows(self.held_out, self.compute.batch, self.ranks)
+        windows, listener = own.of(self.held_out.index), self._stop_between_windows
+        return self.by_kind.held_out_kl(self.source, windows, listener, self.ranks)
+
+    def _stop_between_windows(self, _: int) -> None:
+        # Ranks need not measure equally many windows: several ask afterwards.
+        if self.ranks.size == 1:
+            self.stop_if_asked()
 
     def stop_if_asked(self) -> None:
         """Save and end with Stopped, if that was asked for."""
-        if not self.runtime.should_stop():
+        if not self.ranks.says_first(here=self.runtime.should_stop()):
             return
         step = f"step {len(self.steps)} of {self.settings.steps}"
         if not self.evaluations:
             raise Stopped(f"before {step}, at the evaluation before training")
-        self.runtime.save(self.state())
+        if self.ranks.is_first:
+            self.runtime.save(self.state())
         raise Stopped(f"after {step}, which is saved")
 
     def train_step(self) -> None:
         """One job; a step that isn't finite changes no weight and halves the loss scale."""
         place, kind = divmod(self.jobs.draw(), self.settings.kinds)
         windows = self.batches[place]
-        batch = read_batch(self.source, windows, self.draft.shared.head_VH.device)
-        if self.by_kind is None:
-            kl_C, loss = self._exact_losses(batch)
-        else:
-            loss = self.by_kind.loss(batch, windows, kind)
-            kl_C = loss[None]
-        torch.autograd.backward(loss * self.loss_scale)
+        kl_C, loss = self._sent_backward(windows, kind)
         # One transfer a step.
         found = [self.adam.clip(self.loss_scale).double(), loss, *kl_C]
-        norm, total, *kl = torch.stack(found).detach().tolist()
+        norm, total, *kl = self.ranks.first_s(torch.stack(found)).tolist()
         if math.isfinite(norm) and all(map(math.isfinite, kl)):
             self._count_step(
                 loss=total,
@@ -229,19 +228,18 @@ class _Run:
             self._skip_step(windows, kl, norm)
         self.adam.drop_gradients()
 
-    def _exact_losses(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The loss of each chain step, and these weighted: what is sent backward."""
-        settings = self.settings
-        kl_C = chain_losses(
-            self.draft,
-            batch,
-            settings.depth,
-            self.compute,
-            trained_rows(settings, len(self.steps) + 1, batch),
-            objective_of(settings),
-        )
-        rates_C = self.evaluations[-1].hold_rates
-        weight_C = kl_C.new_tensor(step_weights(settings.step_weights, rates_C))
+    def _sent_backward(self, windows: Sequence[int], kind: int) -> tuple[Tensor, Tensor]:
+        """The mean loss of each chain step over the batch, and these weighted.
+
+        Gradients are then those of the whole batch, times the loss scale, on every rank.
+        """
+        share, step = self.ranks.share(len(windows)), len(self.steps) + 1
+        own_C = self.losses.over(share.of(windows), share, step, kind).means(self.ranks)
+        weight_C = self.losses.weights(self.evaluations[-1].hold_rates)
+        if own_C.requires_grad:
+            torch.autograd.backward((weight_C * own_C).sum() * self.loss_scale)
+        self.ranks.sum_gradients_(self.adam.parameters.values())
+        kl_C = self.ranks.sum_(own_C.detach())
         return kl_C, (weight_C * kl_C).sum()
 
     def _count_step(
@@ -266,9 +264,9 @@ class _Run:
                 "run that isn't finite; lower train.lr, or check the starting draft"
             )
 
-    def state(self) -> FitState:
-        """A checkpoint of everything that decides what follows."""
-        facts = FitFacts(
+    def facts(self) -> FitFacts:
+        """Counters, job order and log: a checkpoint less its tensors."""
+        return FitFacts(
             skipped=self.skipped,
             loss_scale=self.loss_scale,
             refresh_round=0 if self.by_kind is None else self.by_kind.round,
@@ -278,8 +276,12 @@ class _Run:
             steps=tuple(self.steps),
             evaluations=tuple(self.evaluations),
         )
+
+    def state(self) -> FitState:
+        """A checkpoint of everything that decides what follows."""
         inputs = {} if self.by_kind is None else self.by_kind.tensors()
-        return FitState({**self.adam.tensors(), **self.best.tensors(), **inputs}, facts)
+        tensors = {**self.adam.tensors(), **self.best.tensors(), **inputs}
+        return FitState(tensors, self.facts())
 
     def load(self, state: FitState) -> None:
         """Go on from a checkpoint."""

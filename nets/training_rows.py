@@ -7,15 +7,20 @@ import torch
 from torch import Tensor
 
 from conf.training import TrainSettings
+from nets.ranks import Share
 from nets.source import Batch, fed_own_tokens
 
 
-def trained_rows(settings: TrainSettings, step: int, batch: Batch) -> Tensor | None:
+def trained_rows(
+    settings: TrainSettings, step: int, batch: Batch, share: Share
+) -> Tensor | None:
     """Rows that may reach the head, bool [B, T, C], step 1 always whole; None: all rows.
 
-    `on_path` leaves out chains that a decode would never run, fed with a token that isn't
-    the trunk's own. `anchors` keeps that share of the starts, drawn anew for every step
-    from the seed and the step alone, so that a resumed run draws the same.
+    `share` says which windows of the step's batch these are. `on_path` leaves out chains
+    that a decode would never run, fed with a token that isn't the trunk's own. `anchors`
+    keeps that share of the starts, drawn anew for every step from the seed and the step
+    alone, so that a resumed run draws the same, and for the whole batch, so that a window
+    has the same rows whoever trains on it.
     """
     if settings.anchors is None and not settings.on_path:
         return None
@@ -26,7 +31,9 @@ def trained_rows(settings: TrainSettings, step: int, batch: Batch) -> Tensor | N
         chosen_BTC &= fed_own_tokens(batch, settings.depth)
     if settings.anchors is not None:
         generator = torch.Generator().manual_seed((settings.seed << 32) + step)
-        drawn_BT = torch.rand(batch.ids_BT.shape, generator=generator) < settings.anchors
+        shape = (share.whole, batch.ids_BT.shape[1])
+        drawn_BT = torch.rand(shape, generator=generator) < settings.anchors
+        drawn_BT = drawn_BT[share.start : share.stop]
         chosen_BTC &= drawn_BT.to(chosen_BTC.device)[:, :, None]
     chosen_BTC[:, :, 0] = True
     return chosen_BTC

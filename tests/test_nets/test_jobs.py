@@ -114,7 +114,7 @@ def test_a_kind_s_loss_is_plain_loops_over_its_old_inputs(
 ) -> None:
     jobs, live, past = stale_jobs(kind[0], source)
     each = [plain_kind(past, live, source, window, kind) for window in (3, 10)]
-    found = jobs.loss(source.batch((3, 10)), (3, 10), kind[1])
+    (found,) = jobs.losses(source.batch((3, 10)), (3, 10), kind[1]).means()
     expected = sum(map(sum, each)) / sum(map(len, each))
     assert found.item() == pytest.approx(expected, rel=1e-4)
 
@@ -142,7 +142,7 @@ def test_the_gradient_is_the_slope_with_the_inputs_held(
     jobs, live, _ = stale_jobs(kind[0], source)
     trained = [p for p in live.parameters() if p.requires_grad]
     batch = source.batch((3, 10))
-    found = torch.autograd.grad(jobs.loss(batch, (3, 10), kind[1]), trained)
+    found = torch.autograd.grad(jobs.losses(batch, (3, 10), kind[1]).means(), trained)
     generator = torch.Generator().manual_seed(2)
     move = [
         torch.randn(p.shape, generator=generator) * p.detach().abs().mean() for p in trained
@@ -153,7 +153,7 @@ def test_the_gradient_is_the_slope_with_the_inputs_held(
         with torch.no_grad():
             for parameter, m in zip(trained, move, strict=True):
                 parameter.add_(sign * width * m)
-            ends.append(jobs.loss(batch, (3, 10), kind[1]).item())
+            ends.append(jobs.losses(batch, (3, 10), kind[1]).means().item())
             for parameter, m in zip(trained, move, strict=True):
                 parameter.sub_(sign * width * m)
     # Central differences of f32 losses: 1e-7 / 4e-3 of rounding, and the third derivative.
@@ -273,4 +273,4 @@ def test_experts_with_records_apart_are_refused(source: ListSource, layout: str)
     assert draft.geometry.layer.is_sparse
     jobs = KindJobs(draft, settings_of(layout), COMPUTE)
     with pytest.raises(TrainingError, match=r"exact or pack\.isolate: false"):
-        jobs.loss(batch, (0,), 0)
+        jobs.losses(batch, (0,), 0)

@@ -11,7 +11,7 @@ from nets.chain import unroll_exact
 from nets.draft import Draft
 from nets.evaluate import Compute
 from nets.losses import lk, tail_kl, topk_kl, tv
-from nets.objective import Objective, chain_losses, step_weights
+from nets.objective import Objective, chain_sums, step_weights
 from tests.builders import tiny_qwen3
 from tests.test_nets.chain_source import ListSource, draft_of, jitter, own_windows
 from tests.test_nets.test_training import gradients
@@ -54,7 +54,7 @@ def test_every_objective_s_gradient_is_autograd_s(
     plain_C = plain_objective(draft, source, (0, 1), objective)
     plain = gradients(draft, (weight_C * plain_C).sum())
     compute = Compute(2, "f32", 1)
-    fused_C = chain_losses(draft, source.batch((0, 1)), 3, compute, None, objective)
+    fused_C = chain_sums(draft, source.batch((0, 1)), 3, compute, None, objective).means()
     fused = gradients(draft, (weight_C * fused_C).sum())
     assert fused_C.tolist() == pytest.approx(plain_C.tolist(), rel=1e-5)
     for name, expected in plain.items():
@@ -69,7 +69,7 @@ def test_through_the_chain_another_gradient_flows() -> None:
     jitter(draft, 0.3)
     compute, batch = Compute(2, "f32", 1), source.batch((0, 1))
     found = [
-        gradients(draft, chain_losses(draft, batch, 3, compute, None, o)[2])
+        gradients(draft, chain_sums(draft, batch, 3, compute, None, o).means()[2])
         for o in (Objective(), Objective(through_chain=True))
     ]
     assert any((found[0][name] - found[1][name]).abs().max() > 1e-6 for name in found[0])

@@ -18,7 +18,7 @@ from nets.evaluate import Compute, evaluate
 from nets.fit_state import FitFacts, FitState
 from nets.hold import reach
 from nets.losses import tail_kl
-from nets.objective import chain_losses
+from nets.objective import chain_sums
 from nets.source import Windows
 from nets.training import FitRuntime, FitWindows, fit
 from tests.builders import tiny_llama, tiny_qwen3
@@ -102,7 +102,7 @@ def test_chain_loss_and_gradient_are_autograd_s_over_full_logits(make: type) -> 
     weight_C = torch.tensor([1.0, 0.5, 0.2])
     plain_C = plain_chain_losses(draft, source, (0, 1))
     plain = gradients(draft, (weight_C * plain_C).sum())
-    fused_C = chain_losses(draft, source.batch((0, 1)), 3, Compute(2, "f32", 1))
+    fused_C = chain_sums(draft, source.batch((0, 1)), 3, Compute(2, "f32", 1)).means()
     fused = gradients(draft, (weight_C * fused_C).sum())
     assert fused_C.tolist() == pytest.approx(plain_C.tolist(), rel=1e-5)
     for name, expected in plain.items():
@@ -122,7 +122,7 @@ def test_rows_that_are_not_chosen_never_reach_the_loss() -> None:
         chosen_BTC[b, p] = True
     plain_C = plain_chain_losses(draft, source, (0, 1), anchors)
     compute = Compute(2, "f32", 1)
-    fused_C = chain_losses(draft, source.batch((0, 1)), 3, compute, chosen_BTC)
+    fused_C = chain_sums(draft, source.batch((0, 1)), 3, compute, chosen_BTC).means()
     assert fused_C.tolist() == pytest.approx(plain_C.tolist(), rel=1e-5)
 
 

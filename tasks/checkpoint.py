@@ -14,7 +14,6 @@ from nets.fit_state import FitFacts, FitState
 from store.atomic import write_whole
 from store.digests import sha256_of
 from store.manifest import WORK
-from tasks.stage import mark_resumed
 from tasks.tensor_file import write_tensors
 
 FACTS = "ckpt-facts.json"
@@ -63,7 +62,6 @@ class Checkpoint:
             why = "it holds no facts" if isinstance(error, ValidationError) else str(error)
             self.say(f"the checkpoint {facts} is damaged ({why}); training starts over")
             return None
-        mark_resumed(self.out)
         return state
 
     def _read(self, kept: dict[str, Any]) -> FitState:  # JSON, checked right here

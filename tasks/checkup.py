@@ -130,13 +130,21 @@ def _draft(
             "the tensors hold an MTP draft that the header (arch.mtp) does not mention",
             "a runtime may pass it over: convert the model again",
         )
-    yield Finding("fact", where, f"a draft of {len(shapes)} tensors")
+    yield Finding("fact", where, f"a draft of {len(shapes)} tensors{_whose_head(model)}")
     kept = {name.split(".")[3] for name in shapes if ".layers." in name} - {"0"}
     if kept:
         named = ", ".join(sorted(kept, key=int))
         what = f"MTP layer 0 is healed; layers {named} stay as they are, byte for byte"
         yield Finding("fact", where, what)
     yield from _not_finite(model, where)
+
+
+def _whose_head(model: AnyModel) -> str:
+    """Which head the draft reads; copies of its own were compared when it was opened."""
+    copies = model.head.copies if isinstance(model, Checkpoint) and model.head else {}
+    if not copies:
+        return "; its head and embedding are the trunk's"
+    return f"; its own {', '.join(copies)} equal the trunk's and are left alone"
 
 
 def _not_finite(model: AnyModel, where: str) -> Iterator[Finding]:

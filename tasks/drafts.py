@@ -116,7 +116,7 @@ class StartSettings(Settings):
     dtype: Literal["bf16", "f32"]
 
 
-@stage("start_draft", version=2)
+@stage("start_draft", version=2, on_device=True)
 def start_draft(
     out: Path,
     settings: StartSettings,

@@ -38,7 +38,7 @@ MATRICES = ("embed", "head", "eh_proj")
 class DumpSettings(Settings):
     """Layout, depth and wiring of the chains, and the compute type."""
 
-    layout: Literal["exact"]
+    layout: Literal["exact", "rows"]
     depth: int
     wiring: Wiring
     dtype: Literal["bf16", "f32"]
@@ -69,7 +69,7 @@ def _expected(
     return {"windows": windows.numbers["windows"], "depth": settings.depth}
 
 
-@stage("dump_chain", version=1, needs=_disk_bytes, expects=_expected)
+@stage("dump_chain", version=2, needs=_disk_bytes, expects=_expected, on_device=True)
 def dump_chain(  # noqa: PLR0913 — a stage's inputs, each with a digest of its own
     out: Path,
     settings: DumpSettings,
@@ -177,7 +177,7 @@ def _dump_side(  # noqa: PLR0913, PLR0917 — what is dumped, and how
             runtime.stop.check(f"after {start} of {total} windows, begun anew next time")
             chosen = range(start, min(start + compute.batch, total))
             batch = read_batch(source, chosen, setting.shared.head_VH.device)
-            steps = list(dump_steps(setting.draft, batch, depth, compute))
+            steps = list(dump_steps(setting.draft, batch, settings.layout, depth, compute))
             _refuse_large(steps, chosen, side)
             for place, window in enumerate(chosen):
                 _put(output, window, [s.output_BTH[place].half() for s in steps])

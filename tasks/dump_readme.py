@@ -20,7 +20,14 @@ Arrays are Zarr folders, one chunk a window: `zarr.open_array("before_output", m
 
 Step j of the chain that starts at p reads token `ids[p+j]` and the output of step j - 1
 (the trunk's row at first) and is right if its first token is `ti[p+j, 0]`. Rows exist where
-p + j < `len`; others are zeros.
+p + j < `len`, and in the record of p where a window's records were kept apart; others are
+zeros. Step j of start p stands at index [window, j - 1, p] in both layouts; `layout` in
+`meta.json` says which it is:
+
+* `exact`, what a decode has: its position is p + j - 1, it sees the step-1 rows of
+  positions up to p and the steps 2 to j of its own chain;
+* `rows`, an approximation (also of a heal that trains `stride`): its position is p, it sees
+  the step-j rows of positions up to p.
 
 `tensors.safetensors`: `embed`, `head`, `eh_proj` (f16), `enorm`, `hnorm`, `mtp_norm`,
 `norm` (f32); `after.…` are those of the trained draft. A row's input is

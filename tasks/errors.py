@@ -1,5 +1,13 @@
-"""What a user can mend about data, models and outputs."""
+"""What a user can mend about data, models and outputs, and what workers fail of."""
 
 
 class InputError(Exception):
     """Data, a model or an output path can't be used: what, where, and what to do."""
+
+
+class RankLost(Exception):  # noqa: N818  # the name says what happened
+    """A process that trained a draft with others is gone: which, why, and what to do."""
+
+
+class RunnerError(Exception):
+    """A cluster or one of its workers did not do its part: which, why, and what to do."""

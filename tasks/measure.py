@@ -13,9 +13,11 @@ from nets.hold import HoldArrays
 from store.arrays import Dtype, create_array, open_array
 from store.artifact import Artifact
 from store.manifest import Manifest
+from store.tables import write_table
 from tasks.drafts import DraftSetting, DraftSource, load_draft
 from tasks.measure_chains import chains_json, sampled_windows
 from tasks.measure_numbers import Measured, measured_json
+from tasks.measure_sums import SUMS_TABLE, sums_table
 from tasks.model_file import ModelPart
 from tasks.packed import Windows, read_windows
 from tasks.stage import Runtime, stage
@@ -52,7 +54,7 @@ def _expected(
     return {"windows": windows.numbers["held_out"], "depth": settings.depth}
 
 
-@stage("measure_draft", version=2, needs=_disk_bytes, expects=_expected)
+@stage("measure_draft", version=3, needs=_disk_bytes, expects=_expected, on_device=True)
 def measure_draft(  # noqa: PLR0913 — a stage's inputs, each with a digest of its own
     out: Path,
     settings: MeasureSettings,
@@ -64,7 +66,7 @@ def measure_draft(  # noqa: PLR0913 — a stage's inputs, each with a digest of 
     draft: DraftSource,
     init: DraftSource | None,
 ) -> Mapping[str, object]:
-    """Numbers: the measure (healing.md §7). Arrays [W, T, C]: `counted`, `hit`, …
+    """Numbers: the measure (healing.md §7). Arrays [W, T, C]: `counted`, `hit`, …; sums.
 
     `init`, if given, replaces the draft's block and output norm.
     """
@@ -100,6 +102,7 @@ def measure_draft(  # noqa: PLR0913 — a stage's inputs, each with a digest of 
         )
     _save(out, found, packed)
     told = _Told(setting, packed, read, compute, settings)
+    write_table(out / SUMS_TABLE, sums_table(told.measured(found), packed.held_out))
     return told.numbers(found)
 
 
@@ -116,15 +119,17 @@ class _Told:
     def numbers(self, found: "Evaluation") -> dict[str, object]:
         """As docs/stages.md lists them."""
         settings, vocab = self.settings, self.setting.shared.head_VH.shape[0]
-        measured = Measured(
-            found.arrays, found.place_WTC, found.acceptance_WCN4, settings.temperatures
-        )
         by_temperature = sampled_windows(self.packed, settings.written)
         return {
-            **measured_json(measured, self.packed.names, settings.seed),
+            **measured_json(self.measured(found), self.packed.names, settings.seed),
             "sampled_chains": [self._chains(t, w) for t, w in by_temperature.items()],
             "vocabulary": trimmed_vocabularies(self.packed, self.read, vocab),
         }
+
+    def measured(self, found: "Evaluation") -> Measured:
+        """What the numbers and the sums by window are made from."""
+        temperatures = self.settings.temperatures
+        return Measured(found.arrays, found.place_WTC, found.acceptance_WCN4, temperatures)
 
     def _chains(self, temperature: float, windows: list[int]) -> dict[str, object]:
         from nets.sampled_chains import sampled_chains

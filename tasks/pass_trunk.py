@@ -48,12 +48,14 @@ class Way(Protocol):
 class PassTrunk:
     """The trunk of one pass, placed when the first missing shard asks; use it in a `with`.
 
-    `shards` are all of the pass, in order; `is_missing` tells which are still to be made.
+    `shards` are all of the pass, or of a worker's order, in order; `is_missing` tells which
+    are still to be made. `longest` is the most windows that a shard of the pass has.
     """
 
     part: ModelPart
     bar: Bar
     shards: Sequence[WindowShard]
+    longest: int
     is_missing: Callable[[WindowShard], bool]
     asked: int = 0  # shards that asked so far
     _way: Way | None = None
@@ -90,18 +92,17 @@ class PassTrunk:
     def _placed(self, settings: ShardSettings, runtime: Runtime) -> Way:
         from nets.stream import StreamedTrunk
 
-        longest = max(len(shard.length) for shard in self.shards)
         placing = placed_trunk(
             self.part,
             settings.dtype,
-            tokens_a_call(settings, longest),
+            tokens_a_call(settings, self.longest),
             runtime,
             is_compiled=settings.compile,
         )
         placed = self._opened.enter_context(placing)
         if isinstance(placed.trunk, StreamedTrunk):
             return _Streamed(placed.trunk, settings, self, placed.most_calls)
-        return _Resident(placed.trunk, settings, self.bar)
+        return _Resident(placed.trunk, settings, self)
 
     def __enter__(self) -> Self:
         return self
@@ -117,12 +118,12 @@ class _Resident:
 
     model: "Trunk"
     settings: ShardSettings
-    bar: Bar
+    owner: PassTrunk
 
     def hidden(self, shard: WindowShard, part: slice, runtime: Runtime) -> "Tensor":
         call = read_call(shard, part, self.settings)
         rows_BTH = self.model.hidden(call.ids_BT, call.record_BT)
-        self.bar.advance(int(shard.length[part].sum()))
+        self.owner.bar.advance(int(shard.length[part].sum()))
         return rows_BTH
 
     def head(self) -> "HeadPart":

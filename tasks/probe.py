@@ -81,7 +81,7 @@ def _supposed(
     return {"outcome": "clear", "wiring": settings.convention.model_dump()}
 
 
-@stage("probe_draft", version=1, expects=_supposed)
+@stage("probe_draft", version=1, expects=_supposed, on_device=True)
 def probe_draft(  # noqa: PLR0913 — a stage's inputs, each with a digest of its own
     out: Path,
     settings: ProbeSettings,

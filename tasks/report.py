@@ -19,6 +19,7 @@ from store.tables import read_table
 from tasks.measure import read_holds
 from tasks.model_file import ModelFile
 from tasks.stage import Runtime, stage
+from tasks.time_decode import cost_of, timing_of
 from ui.contents import (
     CodecRow,
     Difference,
@@ -48,12 +49,14 @@ class Written:
 class Healed:
     """A heal's results: the draft before, the trained one, and the files that carry it.
 
-    Without training `trained` is None, and files carry the draft as it started.
+    Without training `trained` is None, and files carry the draft as it started. `timing` is
+    what a round costs on this machine, where that was asked for.
     """
 
     stale: Artifact
     trained: Artifact | None
     outputs: tuple[Written, ...]
+    timing: Artifact | None = None
 
 
 @dataclass(frozen=True)
@@ -98,16 +101,19 @@ class HealReport:
 
 
 class ReportSettings(Settings):
-    """How the run is told: its title, its command, its configuration, the user's costs."""
+    """How the run is told: its title, its command, its configuration, the user's costs.
+
+    `cost` is None where it was timed.
+    """
 
     title: str
     command: str
     config: str
-    cost: Cost
+    cost: Cost | None
     stages: tuple[StageRow, ...]
 
 
-@stage("report", version=3)
+@stage("report", version=4)
 def report(  # noqa: PLR0913 — a stage's inputs, each with a digest of its own
     out: Path,
     settings: ReportSettings,
@@ -116,12 +122,13 @@ def report(  # noqa: PLR0913 — a stage's inputs, each with a digest of its own
     windows: Artifact,
     trained: Artifact | None,
     probe: Artifact | None,
+    timing: Artifact | None,
     measures: Mapping[str, Artifact],
     files: Mapping[str, Artifact],
     codecs: Mapping[str, Artifact],
 ) -> Mapping[str, object]:
     """`report.html` and `report.json`."""
-    story = _Parts(windows, trained, probe, measures, files, codecs)
+    story = _Parts(windows, trained, probe, timing, measures, files, codecs)
     told = _tell(settings, story)
     (out / PAGE).write_text(render(told), encoding="utf-8")
     (out / DATA).write_text(report_json(told), encoding="utf-8")
@@ -137,10 +144,11 @@ def write_report(story: HealStory, runtime: Runtime) -> ReportFiles:
 
 def report_of(story: HealStory, runtime: Runtime) -> Artifact:
     """The artifact of a heal's report."""
+    cost = story.config.measure.cost
     settings = ReportSettings(
         title=Path(story.config.student).stem,
         command=story.command,
-        cost=story.config.measure.cost,
+        cost=None if cost == "timed" else cost,
         config=yaml.safe_dump(story.config.model_dump(mode="json"), sort_keys=False),
         stages=_stage_rows(story),
     )
@@ -150,6 +158,7 @@ def report_of(story: HealStory, runtime: Runtime) -> Artifact:
         windows=story.windows,
         trained=story.healed.trained,
         probe=story.probe,
+        timing=story.healed.timing,
         measures=dict(story.measures),
         files={one.codec: one.file for one in story.healed.outputs},
         codecs={one.codec: one.measure for one in story.healed.outputs},
@@ -161,6 +170,7 @@ class _Parts:
     windows: Artifact
     trained: Artifact | None
     probe: Artifact | None
+    timing: Artifact | None
     measures: Mapping[str, Artifact]
     files: Mapping[str, Artifact]
     codecs: Mapping[str, Artifact]
@@ -181,7 +191,8 @@ def _tell(settings: ReportSettings, parts: _Parts) -> Report:
         probe=None if parts.probe is None else _probe(parts.probe),
         codecs=_codecs(parts),
         provenance=_provenance(parts),
-        cost=settings.cost,
+        cost=settings.cost or cost_of(parts.timing),
+        timing=None if parts.timing is None else timing_of(parts.timing),
         command=settings.command,
         config=settings.config,
         stages=settings.stages,
@@ -216,7 +227,8 @@ def _gain_by_set(parts: _Parts) -> dict[str, Difference]:
 
 
 def _training(trained: Artifact) -> Training:
-    log = read_table(trained.path / "log.arrow").select([*TrainingRow.model_fields])
+    log = read_table(trained.path / "log.arrow")
+    log = log.select([n for n in log.column_names if n in TrainingRow.model_fields])
     return Training(
         rows=tuple(TrainingRow.model_validate(row) for row in log.to_pylist()),
         chosen_step=int(trained.numbers["best_step"]),
@@ -262,6 +274,7 @@ def _stage_rows(story: HealStory) -> tuple[StageRow, ...]:
         story.windows,
         story.rows,
         *([] if story.probe is None else [story.probe]),
+        *([] if story.healed.timing is None else [story.healed.timing]),
         *([] if story.healed.trained is None else [story.healed.trained]),
         *story.measures.values(),
     ]

@@ -7,14 +7,12 @@ call goes.
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 
 from pydantic import BaseModel
 
-from conf.machine import Device
-from conf.schema import Placement
 from store.artifact import Artifact
 from store.completion import (
     StageResult,
@@ -24,21 +22,24 @@ from store.completion import (
     prepare,
     was_resumed,
 )
-from store.errors import ArtifactDamaged, ArtifactError, storage_errors
+from store.errors import ArtifactDamaged, ArtifactError, LeaseLost, storage_errors
+from store.filling import fill_folder, place_filled
 from store.inputs import Input, digests_in, with_artifacts
 from store.keys import checked_stage, plain_json, split_name
 from store.ledger import Ledger, StageEvent, State
-from store.locks import key_lock
+from store.locks import Hold
 from store.manifest import WORK, Recipe, key_of
 from store.origin import Stopwatch
 from store.record import Reference, read_reference, record_name
 from store.space import bytes_in, refuse_little_room
 from store.store import Store
 from store.using import take_hold
-from tasks.interrupt import StopFlag, Stopped
+from tasks.interrupt import Stopped
 from tasks.planning import Asked, Planner
-from tasks.progress import FiledProgress, Progress, SilentProgress
+from tasks.progress import FiledProgress
 from tasks.record import close_record, drop_failure_record, in_flow_run
+from tasks.runtime import Runtime
+from tasks.slots import device_slot
 
 __all__ = ["Ledger", "Runtime", "Stage", "StageResult", "mark_resumed", "stage"]
 
@@ -50,21 +51,6 @@ Expects = Callable[..., Mapping[str, object]]
 
 
 @dataclass(frozen=True)
-class Runtime:
-    """Where and how a run computes: in no key, so it may change rounding, never meaning."""
-
-    store: Store
-    device: Device = "cpu"
-    threads: int = 1
-    head_budget_bytes: int = 256 << 20
-    placement: Placement = "auto"
-    progress: Progress = field(default_factory=SilentProgress)
-    ledger: Ledger = field(default_factory=Ledger)
-    stop: StopFlag = field(default_factory=StopFlag)
-    planner: Planner | None = None  # with one no stage runs: tasks/planning.py
-
-
-@dataclass(frozen=True)
 class Stage:
     """A fill function with a name and a version; call it to have its artifact."""
 
@@ -73,6 +59,7 @@ class Stage:
     fill: Fill
     needs: Needs = lambda *_, **__: 0
     expects: Expects = lambda *_, **__: {}
+    on_device: bool = False
 
     def __call__(
         self, settings: BaseModel, runtime: Runtime, *, label: str = "", **inputs: Input
@@ -98,15 +85,17 @@ def stage(
     version: int,
     needs: Needs = lambda *_, **__: 0,
     expects: Expects = lambda *_, **__: {},
+    on_device: bool = False,
 ) -> Callable[[Fill], Stage]:
     """Decorator: `fill(out, settings, runtime, **inputs)` becomes a `Stage`.
 
     The fill writes into `out` and returns its numbers, a `StageResult`, or nothing. Raise
     `version` whenever it writes something else for the same settings and inputs. With
     `needs` it is not begun on a disk that cannot hold its files; `expects` is for plans.
+    One `on_device` fills while it holds a slot, in runs that share their device by slots.
     """
     checked_stage(name)
-    return lambda fill: Stage(name, version, fill, needs, expects)
+    return lambda fill: Stage(name, version, fill, needs, expects, on_device)
 
 
 @dataclass(frozen=True)
@@ -162,17 +151,17 @@ class _Call:
     def _found_or_made(self) -> tuple[Artifact, State]:
         # Without the lock first: finished artifacts may lie on a read-only disk.
         found = self.sound()
-        if found is not None:
+        if found is not None and self.store.is_shared(found):
             return self._hit(found)
-        with key_lock(self.store.lock_path(self.stage.name, self.key), self._say_waiting):
+        with self.store.hold(self.stage.name, self.key, self._say_waiting) as hold:
             found = self.sound()
             if found is not None:
+                self.store.share(found, hold)
                 return self._hit(found)
             self._clear_damage(self.stage.name, self.key)
             inputs, was_remade = self._sound_inputs()
-            lock = self.store.lock_path(self.stage.name, self.key)
-            if not was_remade and take_hold(self.store, lock, inputs):
-                return self._made()
+            if not was_remade and take_hold(self.store, hold, inputs):
+                return self._made(hold)
         # Other content gives another key, and an own part may be whole again: ask anew.
         return replace(self, inputs=inputs)._found_or_made()
 
@@ -187,14 +176,16 @@ class _Call:
         return replace(artifact, remake=self.answer)
 
     def _hit(self, found: Artifact) -> tuple[Artifact, State]:
+        self.store.bring(found)
         if in_flow_run():
             reference = read_reference(self.store.record_path(found.stage, found.key))
             assert reference is not None, "a sound artifact has a record"
             self._run_as_task(lambda: reference)
         return found, "cached"
 
-    def _made(self) -> tuple[Artifact, State]:
-        reference = self._run_as_task(self._fill) if in_flow_run() else self._fill()
+    def _made(self, hold: Hold) -> tuple[Artifact, State]:
+        fill = partial(self._fill, hold)
+        reference = self._run_as_task(fill) if in_flow_run() else fill()
         close_record(self.store, reference)
         drop_work(self.store.path(self.stage.name, self.key))
         made = self.sound()
@@ -203,12 +194,13 @@ class _Call:
                 f"{self.store.path(self.stage.name, self.key)}: someone else changed it "
                 f"while stage {self.stage.name} was writing; run again"
             )
+        self.store.share(made, hold)
         self.store.note_written(made)
         return made, "resumed" if made.manifest.resumed else "ran"
 
-    def _fill(self) -> Reference:
+    def _fill(self, hold: Hold) -> Reference:
         """Run the stage's own function in its folder; what the record must say."""
-        out = self.store.path(self.stage.name, self.key)
+        out = fill_folder(self.store, self.stage.name, self.key, hold)
         with storage_errors(self.store.root, f"stage {self.stage.name}"):
             self.runtime.stop.check("before it began")
             if prepare(out):
@@ -217,16 +209,21 @@ class _Call:
             refuse_little_room(self.store.root, need, f"stage {self.stage.name}")
             self.runtime.ledger.begin(self.stage.name, self.key, self.label)
             try:
-                return self._filled(out)
-            except Exception:
+                reference = self._filled(out)
+                place_filled(self.store, self.stage.name, self.key, out, hold)
+            except Exception as error:
                 prepare(out)  # half an artifact is of no use and may fill the disk
+                if hold.is_lost and not isinstance(error, LeaseLost):
+                    raise LeaseLost(self.recipe.stage, str(self.store.root)) from error
                 raise
+            return reference
 
     def _filled(self, out: Path) -> Reference:
         watch = Stopwatch()
         progress = FiledProgress(self.runtime.progress, out / WORK / "progress.json")
         runtime = replace(self.runtime, progress=progress)
-        filled = self.stage.fill(out, self.settings, runtime, **self.inputs)
+        with device_slot(runtime.slots if self.stage.on_device else None):
+            filled = self.stage.fill(out, self.settings, runtime, **self.inputs)
         if not isinstance(filled, StageResult):
             filled = StageResult(filled or {})
         machine = f"{self.runtime.device}, threads {self.runtime.threads}"
@@ -268,7 +265,7 @@ class _Call:
                 return artifact
             for name in damage:
                 stage_name, key = split_name(name)
-                with key_lock(self.store.lock_path(stage_name, key), self._say_waiting):
+                with self.store.hold(stage_name, key, self._say_waiting):
                     self._clear_damage(stage_name, key)
             if artifact.remake is None:
                 raise ArtifactDamaged(artifact.path, next(iter(damage.values()))[0])

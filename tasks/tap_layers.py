@@ -69,7 +69,7 @@ def _expected(
     return {"windows": windows.numbers["held_out"], "layers": list(settings.layers)}
 
 
-@stage("tap_layers", version=1, needs=_disk_bytes, expects=_expected)
+@stage("tap_layers", version=1, needs=_disk_bytes, expects=_expected, on_device=True)
 def tap_layers(
     out: Path,
     settings: TapSettings,

@@ -1,20 +1,23 @@
 """train_draft: a draft trained on its trunk's rows; resumable (healing.md §8)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from conf.cards import torchrun_place
 from conf.training import TrainSettings
 from store.artifact import Artifact
 from store.manifest import Manifest
 from store.tables import write_table
-from tasks.drafts import DraftSource, draft_bytes, load_draft, write_draft_tensors
+from tasks.drafts import DraftSource, draft_bytes
 from tasks.model_file import ModelPart
 from tasks.packed import read_windows
-from tasks.stage import Runtime, stage
-from tasks.trunk_rows import read_rows
+from tasks.progress import Bar
+from tasks.stage import Runtime, StageResult, stage
+from tasks.training_run import Listener, Training, run_training
 
 if TYPE_CHECKING:
     from nets.fit_state import EvalRecord, StepRecord
@@ -37,7 +40,7 @@ def _expected(
     return {**dict.fromkeys(TRAIN_NUMBERS), "steps": settings.steps}
 
 
-@stage("train_draft", version=2, needs=_disk_bytes, expects=_expected)
+@stage("train_draft", version=2, needs=_disk_bytes, expects=_expected, on_device=True)
 def train_draft(  # noqa: PLR0913 — a stage's inputs, each with a digest of its own
     out: Path,
     settings: TrainSettings,
@@ -48,17 +51,12 @@ def train_draft(  # noqa: PLR0913 — a stage's inputs, each with a digest of it
     trunk: ModelPart,
     draft: DraftSource,
     init: DraftSource | None,
-) -> Mapping[str, object]:
+) -> StageResult:
     """`draft.safetensors` (f32, the best checkpoint), the log; numbers: steps, held, KL."""
-    from nets.training import FitRuntime, FitWindows, fit
-    from tasks.checkpoint import Checkpoint
-    from tasks.row_source import RowSource, chosen_windows
-
-    setting = load_draft(trunk, draft, init, settings.wiring, settings.dtype, runtime)
+    training = Training(
+        out, settings, windows, rows, trunk, draft, init, save_every_s=SAVE_EVERY_S
+    )
     packed = read_windows(windows)
-    checkpoint = Checkpoint(out, runtime.progress.say)
-    resume = checkpoint.load()
-    done = 0 if resume is None else len(resume.facts.steps)
     each = {"tokens": settings.batch * float(packed.length[packed.training].mean())}
     with (
         runtime.stop.heeded(),
@@ -66,32 +64,56 @@ def train_draft(  # noqa: PLR0913 — a stage's inputs, each with a digest of it
             "training", total=settings.steps, unit="steps", each=each
         ) as bar,
     ):
-        bar.skip(done)
-
-        def on_step(step: "StepRecord") -> None:
-            bar.advance(1, loss=step.loss, lr=step.lr)
-
-        def on_eval(evaluation: "EvalRecord") -> None:
-            runtime.progress.say(_eval_line(evaluation))
-
-        result = fit(
-            setting.draft,
-            RowSource(packed, read_rows(rows, runtime)),
-            FitWindows(tuple(packed.training), chosen_windows(packed, packed.held_out)),
-            settings,
-            FitRuntime(
-                runtime.head_budget_bytes,
-                on_step,
-                on_eval,
-                checkpoint.save,
-                SAVE_EVERY_S,
-                resume,
-                runtime.stop.is_set,
-            ),
-        )
-    write_draft_tensors(out, setting.draft.tensors())
+        result = _trained(training, runtime, _Shown(bar, runtime.progress.say))
     write_table(out / LOG_TABLE, _log_table(result))
-    return _numbers(result)
+    return StageResult(_numbers(result), notes={"ranks": _ranks(runtime)})
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """A training's listener: a bar, and lines beside it."""
+
+    bar: Bar
+    say: Callable[[str], None]
+
+    def resumed(self, steps: int) -> None:
+        """Done before."""
+        self.bar.skip(steps)
+
+    def step(self, record: "StepRecord") -> None:
+        """One more."""
+        self.bar.advance(1, loss=record.loss, lr=record.lr)
+
+    def evaluation(self, record: "EvalRecord") -> None:
+        """A line."""
+        self.say(_eval_line(record))
+
+
+def _ranks(runtime: Runtime) -> int:
+    """How many processes train."""
+    place = torchrun_place()
+    return runtime.cards if place is None else place.size
+
+
+def _trained(training: Training, runtime: Runtime, listener: Listener) -> "FitResult":
+    """By this process alone, by torchrun's, or by one a card that is started for it."""
+    ranks, batch = _ranks(runtime), training.settings.batch
+    if ranks > batch:
+        listener.say(
+            f"train.batch is {batch}: {ranks - batch} of {ranks} ranks have no window to "
+            "train on, they only help to evaluate"
+        )
+    if ranks == 1:
+        from nets.ranks import ALONE
+
+        return run_training(training, runtime, listener, ALONE)
+    if torchrun_place() is not None:
+        from tasks.torchrun_ranks import train_with_others
+
+        return train_with_others(training, runtime, listener)
+    from tasks.card_ranks import train_on_cards
+
+    return train_on_cards(training, runtime, listener)
 
 
 def _eval_line(record: "EvalRecord") -> str:
@@ -104,7 +126,7 @@ def _eval_line(record: "EvalRecord") -> str:
 
 
 def _log_table(result: "FitResult") -> pa.Table:
-    """A row a step, 0 first: loss, lr, norm; where evaluated KL by step, drafts held.
+    """A row a step, 0 first: loss, lr, norm; where evaluated KL by step, drafts held, 95 %.
 
     `kl` is that of the chain's first step, all of exact chains; `kind_kl_…` is that of each
     kind of input of `rows` and `stride` (`nets.jobs`), which `kind` counts from 1.
@@ -117,6 +139,7 @@ def _log_table(result: "FitResult") -> pa.Table:
     rows = []
     for number in sorted(steps.keys() | evaluations.keys()):
         step, evaluation = steps.get(number), evaluations.get(number)
+        low, high = (evaluation and evaluation.walk_interval) or (None, None)
         rows.append(
             {
                 "step": number,
@@ -125,6 +148,8 @@ def _log_table(result: "FitResult") -> pa.Table:
                 "grad_norm": step.grad_norm if step else None,
                 "kl": evaluation.kl[0] if evaluation else None,
                 "held": evaluation.walk if evaluation else None,
+                "held_low": low,
+                "held_high": high,
                 "kind": step.kind + 1 if step and step.kind is not None else None,
                 **dict(zip(kl_names, evaluation.kl if evaluation else (), strict=False)),
                 **dict(
@@ -132,7 +157,8 @@ def _log_table(result: "FitResult") -> pa.Table:
                 ),
             }
         )
-    names = ("loss", "lr", "grad_norm", "kl", "held", *kl_names, *kind_names)
+    evaluated = ("kl", "held", "held_low", "held_high", *kl_names, *kind_names)
+    names = ("loss", "lr", "grad_norm", *evaluated)
     floats = [(name, pa.float64()) for name in names]
     whole = [(name, pa.int64()) for name in ("step", "kind")]
     return pa.Table.from_pylist(rows, schema=pa.schema([whole[0], *floats, whole[1]]))

@@ -6,7 +6,6 @@ apart), never a set's name or what is held out.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,7 @@ from conf.schema import Choice
 from nets.geometry import TrunkGeometry, trunk_geometry
 from store.artifact import Artifact
 from store.manifest import Manifest
-from store.space import free_bytes, refuse_little_room
+from store.space import free_bytes, refuse_little_room, size_text
 from tasks.errors import InputError
 from tasks.model_file import ModelPart, open_part
 from tasks.packed import Windows, read_windows
@@ -28,12 +27,10 @@ from tasks.planning import is_pending
 from tasks.shard_rows import (
     ShardSettings,
     WindowShard,
-    create_rows,
-    stored_rows,
     tokens_a_call,
-    windows_a_call,
 )
 from tasks.stage import Runtime, StageResult, stage
+from tasks.trunk_shard import make_shards, pass_trunk, row_bytes, shard_bytes, trunk_shard
 
 # Tokens × layers × hidden size of a pass below which a layer takes longer to compile than
 # that saves; measured on 30 layers of 576.
@@ -79,50 +76,6 @@ def _pays_compiled(arch: Arch, geometry: TrunkGeometry, windows: Artifact) -> bo
     return work >= COMPILE_FROM * len({*geometry.layers})
 
 
-def _shard_bytes(settings: ShardSettings, *, trunk: PassTrunk, shard: WindowShard) -> int:
-    """The rows of a shard as they are in memory; on disk top-k is a little smaller."""
-    arch = trunk.arch
-    hidden = arch.hidden_size * (2 if settings.dtype == "bf16" else 4)
-    kept = min(settings.topk, arch.vocab_size)
-    return len(shard.length) * settings.window * (hidden + kept * (4 + 4) + 4)
-
-
-def _shard_tokens(
-    settings: ShardSettings,
-    past: Manifest | None,
-    *,
-    trunk: PassTrunk,
-    shard: WindowShard | Artifact,
-) -> Mapping[str, object]:
-    if isinstance(shard, Artifact):
-        return {"tokens": shard.numbers["tokens"]}
-    return {"tokens": int(shard.length.sum())}
-
-
-@stage("trunk_shard", version=1, needs=_shard_bytes, expects=_shard_tokens)
-def trunk_shard(
-    out: Path,
-    settings: ShardSettings,
-    runtime: Runtime,
-    *,
-    trunk: PassTrunk,
-    shard: WindowShard,
-) -> Mapping[str, object]:
-    """`hidden` [n, T, H], `topk_id` and `topk_p` [n, T, K], `logsumexp` [n, T]."""
-    way = trunk.way(settings, runtime)
-    total = len(shard.length)
-    arrays = create_rows(out, settings, total, trunk.arch)
-    with runtime.stop.heeded():
-        for start in range(0, total, windows_a_call(settings)):
-            runtime.stop.check(f"in a shard, after {start} of its {total} windows")
-            part = slice(start, start + windows_a_call(settings))
-            hidden = way.hidden(shard, part, runtime)
-            rows = stored_rows(hidden, way.head(), shard.length[part], settings, runtime)
-            for name, values in rows.items():
-                arrays[name][part] = values
-    return {"tokens": int(shard.length.sum())}
-
-
 def _pass_tokens(
     settings: JoinSettings, past: Manifest | None, *, shards: Sequence[Artifact]
 ) -> Mapping[str, object]:
@@ -163,37 +116,16 @@ def run_trunk(
         runtime.progress.task(
             f"trunk pass {label}".strip(), total=total, unit="tokens"
         ) as bar,
-        PassTrunk(trunk, bar, cut, partial(_is_missing, settings, runtime, trunk)) as own,
+        pass_trunk(trunk, bar, cut, settings, runtime) as own,
     ):
         _refuse_little_room(settings, runtime, own)
-        shards = [_found_or_made(settings, runtime, own, shard, label) for shard in cut]
+        shards = make_shards(settings, runtime, own, label)
     if any(map(is_pending, shards)):
         _say_placement(trunk, settings, min(shard_windows, len(packed.length)), runtime)
     joined = JoinSettings(
         **settings.model_dump(), shard_windows=shard_windows, windows=len(packed.length)
     )
     return join_shards(joined, runtime, shards=shards, label=label)
-
-
-def _found_or_made(
-    settings: ShardSettings,
-    runtime: Runtime,
-    trunk: PassTrunk,
-    shard: WindowShard,
-    label: str,
-) -> Artifact:
-    """A shard's rows; those that were in the store count as done, not as speed."""
-    asked = trunk.asked
-    made = trunk_shard(settings, runtime, trunk=trunk, shard=shard, label=label)
-    if trunk.asked == asked:
-        trunk.bar.skip(int(shard.length.sum()))
-    return made
-
-
-def _is_missing(
-    settings: ShardSettings, runtime: Runtime, trunk: ModelPart, shard: WindowShard
-) -> bool:
-    return trunk_shard.find(settings, runtime, trunk=trunk, shard=shard) is None
 
 
 def _say_placement(
@@ -204,6 +136,23 @@ def _say_placement(
         tokens = tokens_a_call(settings, shard_windows)
         placing = place_trunk(trunk, settings.dtype, tokens, runtime)
         runtime.planner.note(placing.text(), about=f"placement {trunk.content_digest}")
+
+
+def _say_room(
+    trunk: ModelPart, settings: ShardSettings, tokens: int, runtime: Runtime
+) -> None:
+    """Has a plan tell what the rows of a pass over at most so many tokens take."""
+    if runtime.planner is None or is_pending(trunk):
+        return
+    with open_part(trunk) as container:
+        each = row_bytes(settings, container.header.arch)
+    free = free_bytes(runtime.store.root)
+    runtime.planner.note(
+        f"the trunk's rows take {size_text(each)} a token, at most "
+        f"{size_text(each * tokens)} for {tokens:,}; {size_text(free)} are free on that "
+        "disk",
+        about=f"room {trunk.content_digest}",
+    )
 
 
 def _pass_to_come(
@@ -217,6 +166,7 @@ def _pass_to_come(
     """The pass of a plan that cannot know its shards yet: all of them as one."""
     every = trunk_shard(settings, runtime, trunk=trunk, shard=windows, label=label)
     _say_placement(trunk, settings, shard_windows, runtime)
+    _say_room(trunk, settings, int(windows.numbers["tokens"]), runtime)
     joined = JoinSettings(
         **settings.model_dump(),
         shard_windows=shard_windows,
@@ -230,7 +180,7 @@ def _refuse_little_room(
 ) -> None:
     """DiskFull unless the store has room for every shard that is still to come."""
     root, shards = runtime.store.root, trunk.shards
-    needs = [_shard_bytes(settings, trunk=trunk, shard=shard) for shard in shards]
+    needs = [shard_bytes(settings, trunk=trunk, shard=shard) for shard in shards]
     if sum(needs) <= free_bytes(root):  # spares a look at every shard
         return
     pairs = zip(needs, shards, strict=True)

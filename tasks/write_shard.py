@@ -81,7 +81,7 @@ def _shard_tokens(
     return {"records": texts, "tokens": given + texts * settings.length}
 
 
-@stage("write_shard", version=1, expects=_shard_tokens)
+@stage("write_shard", version=1, expects=_shard_tokens, on_device=True)
 def write_shard(
     out: Path,
     settings: ShardWriting,

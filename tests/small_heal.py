@@ -110,3 +110,19 @@ def small_ground(root: Path) -> Ground:
     student = write_model(root / "model.cmf", model)
     data = write_records(root / "own.jsonl", records)
     return Ground(student, data, root / "store", model, records)
+
+
+def short_heal(root: Path, student: Path, /, **changes: Any) -> dict[str, Any]:
+    """Settings of a heal of a tiny checkpoint on `root/own.jsonl`, out to `root/out`."""
+    raw: dict[str, Any] = {
+        "student": str(student),
+        "data": [{"path": str(root / "own.jsonl"), "name": "own"}],
+        "pack": {"window": 32},
+        "trunk": {"topk": 8, "dtype": "f32", "shard_windows": 64},
+        "probe": {"wiring": {"hidden": "normed", "chain": "normed"}},
+        "train": {"depth": 1, "lr": 1e-2, "steps": 8, "batch": 4, "eval_every": 8},
+        "measure": {"depth": 1},
+        "outputs": [{"codec": "keep", "path": str(root / "out")}],
+        "runtime": {"device": "cpu", "threads": 1},
+    }
+    return raw | changes

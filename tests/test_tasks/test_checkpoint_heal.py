@@ -19,7 +19,7 @@ from tasks.errors import InputError
 from tasks.model_file import open_model, weights_of
 from tasks.publish import Target, refuse_bad_outputs
 from tasks.stage import Runtime
-from tests.small_heal import HealRun, heal, write_records
+from tests.small_heal import HealRun, heal, short_heal, write_records
 from tests.tiny_checkpoints import VOCAB, Wishes, make_checkpoint
 
 torch.set_num_threads(1)
@@ -53,18 +53,8 @@ class Place:
         write_records(root / "own.jsonl", own_records(self.student))
 
     def heal(self, **changes: Any) -> HealRun:
-        raw: dict[str, Any] = {
-            "student": str(self.student),
-            "data": [{"path": str(self.root / "own.jsonl"), "name": "own"}],
-            "pack": {"window": 32},
-            "trunk": {"topk": 8, "dtype": "f32", "shard_windows": 64},
-            "probe": {"wiring": {"hidden": "normed", "chain": "normed"}},
-            "train": {"depth": 1, "lr": 1e-2, "steps": 8, "batch": 4, "eval_every": 8},
-            "measure": {"depth": 1},
-            "outputs": [{"codec": "keep", "path": str(self.root / "out")}],
-            "runtime": {"device": "cpu", "threads": 1},
-        }
-        return heal(raw | changes, self.root / "store")
+        raw = short_heal(self.root, self.student, **changes)
+        return heal(raw, self.root / "store")
 
     def output(self, codec: str, name: str) -> dict[str, str]:
         return {"codec": codec, "path": str(self.root / name)}

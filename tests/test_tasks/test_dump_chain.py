@@ -8,14 +8,20 @@ import pytest
 from safetensors.numpy import load_file
 from typer.testing import CliRunner
 
+from conf.load import check
 from conf.schema import RunConfig
 from flows.cli import app
-from flows.dump import find_dump, refuse_undumped_layout
+from flows.dump import find_dump
+from flows.heal import heal_recorded
 from store.arrays import open_array
 from store.artifact import Artifact
+from store.runs import runs
+from store.store import Store
 from tasks.errors import InputError
+from tasks.stage import Runtime
+from tests.oracles.layouts import rows_chains
 from tests.oracles.rounds import all_rounds
-from tests.oracles.trunk import Plain, decoder_layer, norm
+from tests.oracles.trunk import Plain, Rows, decoder_layer, norm
 from tests.small_heal import DEPTH, WINDOW, Ground, HealRun, heal
 
 PLAIN = Plain(layers=2, head_dim=8, eps=1e-6, theta=1e6)
@@ -26,15 +32,21 @@ def dumped(ground: Ground) -> HealRun:
     return heal(ground.config(dump=True), ground.store)
 
 
+def plain_rows(ground: Ground, ids: list[int]) -> tuple[dict[str, Rows], Rows]:
+    """The student's tensors as it stores them, and its trunk's rows of a window; f64."""
+    tensors = {n: t.half().double().numpy() for n, t in ground.model.tensors.items()}
+    hidden = tensors["model.embed_tokens.weight"][ids]
+    for layer in range(PLAIN.layers):
+        hidden = decoder_layer(hidden, tensors, f"model.layers.{layer}.", PLAIN)
+    return tensors, hidden
+
+
 def test_before_is_every_round_of_the_student_s_draft(
     ground: Ground, dumped: HealRun
 ) -> None:
     out = dumped.path("dump_chain")
-    tensors = {n: t.half().double().numpy() for n, t in ground.model.tensors.items()}
     ids = [int(i) for i in open_array(out, "ids")[3]]
-    hidden = tensors["model.embed_tokens.weight"][ids]
-    for layer in range(PLAIN.layers):
-        hidden = decoder_layer(hidden, tensors, f"model.layers.{layer}.", PLAIN)
+    tensors, hidden = plain_rows(ground, ids)
     output = open_array(out, "before_output")[3]
     top_id, top_p = (open_array(out, f"before_top_{of}")[3] for of in ("id", "p"))
     assert output.shape == (DEPTH, WINDOW, 32)
@@ -81,10 +93,11 @@ def test_the_rest_is_all_that_a_draft_needs(ground: Ground, dumped: HealRun) -> 
 
 def test_numpy_files_hold_the_same(dumped: HealRun, tmp_path: Path) -> None:
     root, out = dumped.runtime.store.root, tmp_path / "plain"
-    line = ["dump", "last", "--numpy", str(out), "--store", str(root)]
+    key = dumped.path("dump_chain").name
+    line = ["dump", key[:8], "--numpy", str(out), "--store", str(root)]
     found = CliRunner().invoke(app, line)
     assert found.exit_code == 0, found.stderr
-    artifact: Artifact = find_dump(root, "last")
+    artifact: Artifact = find_dump(root, key)
     for name in artifact.manifest.arrays:
         plain = np.load(out / f"{name}.npy", mmap_mode="r")
         assert np.array_equal(plain, open_array(artifact.path, name)[:])
@@ -93,11 +106,44 @@ def test_numpy_files_hold_the_same(dumped: HealRun, tmp_path: Path) -> None:
     }
     again = CliRunner().invoke(app, line)
     assert (again.exit_code, "is not empty" in again.stderr) == (2, True)
-    with pytest.raises(InputError, match="names 0 of the dumps"):
+    with pytest.raises(InputError, match="no run and no dump begins with 'fff"):
         find_dump(root, "f" * 40)
 
 
-def test_another_layout_is_refused(ground: Ground) -> None:
-    raw = ground.config(dump=True, train={"layout": "rows"})
-    with pytest.raises(InputError, match="only exact chains can be dumped"):
-        refuse_undumped_layout(RunConfig.model_validate(raw))
+@pytest.mark.parametrize(
+    "train", [{"layout": "rows"}, {"layout": "stride", "stride": DEPTH}]
+)
+def test_other_layouts_are_dumped_as_rows(ground: Ground, train: dict[str, object]) -> None:
+    found = heal(ground.config(dump=True, train={"lr": 1e-3} | train), ground.store)
+    out = found.path("dump_chain")
+    assert json.loads((out / "meta.json").read_text())["layout"] == "rows"
+    ids = [int(i) for i in open_array(out, "ids")[3]]
+    tensors, hidden = plain_rows(ground, ids)
+    trained = load_file(found.path("train_draft") / "draft.safetensors")
+    after = tensors | {n: t.astype(np.float64) for n, t in trained.items()}
+    for side, weights in {"before": tensors, "after": after}.items():
+        output = open_array(out, f"{side}_output")[3]
+        expected = rows_chains(ids, hidden, DEPTH, weights, PLAIN)
+        for (start, step), wanted in expected.items():
+            place = f"{side}, start {start}, step {step}"
+            row = output[step - 1, start].astype(np.float64)
+            np.testing.assert_allclose(row, wanted, rtol=2**-10, atol=2e-3, err_msg=place)
+        exact = all_rounds(ids, hidden, DEPTH, weights, PLAIN)
+        apart = [abs(exact[at] - expected[at]).max() for at in expected if at[1] > 1]
+        assert max(apart) > 0.02  # else the one could pass for the other
+
+
+def test_a_dump_is_found_by_its_run(ground: Ground) -> None:
+    runtime = Runtime(store=Store(ground.store))
+    config = check(RunConfig, ground.config(dump=True), "small")
+    heal_recorded(config, runtime, "heal run small.yaml")
+    (key,) = {e.key for e in runtime.ledger.events if e.name == "dump_chain"}
+    (run,) = runs(ground.store)
+    for name in ("last", run.record.id, run.record.id[:17], key[:8], f"dump_chain/{key}"):
+        assert find_dump(ground.store, name).key == key
+    without = check(RunConfig, ground.config(), "small")
+    heal_recorded(without, Runtime(store=Store(ground.store)), "heal run other.yaml")
+    assert find_dump(ground.store, "last").key == key
+    newest = runs(ground.store)[0].record.id
+    with pytest.raises(InputError, match=f"run {newest} is done and has no dump"):
+        find_dump(ground.store, newest)

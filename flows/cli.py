@@ -23,6 +23,7 @@ from flows.command import (
 from flows.dump_cli import dump
 from flows.operations_cli import Home, operations_app
 from flows.store_upkeep_cli import store_app
+from flows.torchrun import among_ranks
 from flows.try_cli import try_model
 from flows.ui_cli import ui
 
@@ -143,7 +144,7 @@ def doctor(
 def main() -> None:
     """The console script."""
     keep_freed_memory()
-    app()
+    among_ranks(app)
 
 
 def _run(name: str, overrides: list[str], store: Path | None, as_json: bool) -> int:
@@ -174,12 +175,12 @@ def _run(name: str, overrides: list[str], store: Path | None, as_json: bool) -> 
 
 def _demo(model: str, overrides: list[str], store: Path | None, as_json: bool) -> int:
     from conf.demo import SHIPPED_DEMOS, DemoConfig
-    from conf.load import load_config
+    from conf.load import load_config, shipped_config
 
     if model not in SHIPPED_DEMOS:
         raise ConfigError(f"--model {model}: known are {', '.join(SHIPPED_DEMOS)}")
     changes = [f"heal.{text}" for text in overrides]
-    config = load_config(DemoConfig, SHIPPED_DEMOS[model], changes)
+    config = load_config(DemoConfig, shipped_config(SHIPPED_DEMOS[model]), changes)
     from flows.demo import run_demo
     from flows.runs import recorded
     from flows.runtime import command_line, open_runtime
@@ -244,12 +245,14 @@ def _doctor(
 
 def _plan(name: str, overrides: list[str], store: Path | None, as_json: bool) -> int:
     from flows.plan import plan_json, plan_run, plan_text
+    from store.space import refuse_little_room
 
     plan = plan_run(name, overrides, store)
     if as_json:
         tell_json(plan_json(plan))
     else:
         tell(plan_text(plan))
+    refuse_little_room(plan.store, plan.size_bytes, "this run")
     return 0
 
 
@@ -261,7 +264,7 @@ def _status(store: Path | None, last: int, home: Path | None, as_json: bool) -> 
     from store.runs import runs
 
     site = site_of(home, store)
-    root = asked_store(store) if home is None else site.store
+    root = asked_store(store if home is None else site.store)
     services = services_of(site)
     listed = runs(root)[:last]
     if as_json:

@@ -79,9 +79,9 @@ def _exit_code(error: Exception) -> int | None:
     from cmfio.errors import CmfError
     from nets.errors import ModelError
     from store.errors import ArtifactError, BadBundle, NotAStore, UnknownName
-    from tasks.errors import InputError
+    from tasks.errors import InputError, RankLost, RunnerError
 
     mendable = InputError | CmfError | ModelError | UnknownName | BadBundle | NotAStore
     if isinstance(error, mendable):
         return BAD_INPUT
-    return FAILED if isinstance(error, ArtifactError) else None
+    return FAILED if isinstance(error, ArtifactError | RankLost | RunnerError) else None

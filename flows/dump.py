@@ -8,9 +8,11 @@ import numpy as np
 
 from conf.schema import RunConfig
 from flows.ground import Ground
+from flows.named import Wanted, find_named
 from flows.wiring import Start
 from store.arrays import open_array
 from store.artifact import Artifact
+from store.runs import Run
 from store.store import Store
 from tasks.dump_chain import (
     META_NAME,
@@ -21,14 +23,7 @@ from tasks.dump_chain import (
 from tasks.errors import InputError
 from tasks.stage import Runtime
 
-
-def refuse_undumped_layout(config: RunConfig) -> None:
-    """InputError for a layout whose chains can't be dumped, before anything runs."""
-    if config.dump and config.train.layout != "exact":
-        raise InputError(
-            f"dump: true, but train.layout is {config.train.layout}: only exact chains can "
-            "be dumped; set dump: false or train.layout: exact"
-        )
+STAGE = dump_chain.name
 
 
 def dump_heal(
@@ -43,7 +38,8 @@ def dump_heal(
         return
     dumped = dump_chain(
         DumpSettings(
-            layout="exact",
+            # A stride has rows for some starts only: dumped as the reference does.
+            layout="exact" if config.train.layout == "exact" else "rows",
             depth=ground.measure.depth,
             wiring=ground.measure.wiring,
             dtype=ground.measure.dtype,
@@ -59,22 +55,27 @@ def dump_heal(
     runtime.progress.say(f"dump of the draft's chains: {dumped.path}")
 
 
+def _of_run(run: Run) -> list[str]:
+    return [event.key for event in run.record.events if event.name == STAGE]
+
+
+DUMP = Wanted(
+    command="dump",
+    stage=STAGE,
+    word="dump",
+    of_run=_of_run,
+    advice="set dump: true in a configuration and run it to make one",
+)
+
+
 def find_dump(root: Path, name: str) -> Artifact:
-    """The dump of that key or its beginning, or the newest (`last`); InputError else."""
-    store = Store(root, keeps=False)
-    every = [one for one in store.artifacts() if one.stage == "dump_chain"]
-    every.sort(key=lambda one: one.manifest.started)
-    key = name.removeprefix("dump_chain/")
-    found = every[-1:] if name == "last" else [o for o in every if o.key.startswith(key)]
-    if len(found) != 1:
-        keys = ", ".join(one.key[:12] for one in every) or "none"
-        raise InputError(
-            f"{name}: names {len(found)} of the dumps in {root}; there are: {keys}. Set "
-            "dump: true in a configuration to make one"
-        )
-    for problem in store.check(found[0]):
+    """The dump that `name` means to `find_named`; InputError too for a damaged one."""
+    store, path = Store(root, keeps=False), find_named(root, DUMP, name)
+    found = store.load(STAGE, path.name)
+    assert found is not None, "a finished artifact can be loaded"
+    for problem in store.check(found):
         raise InputError(f"{problem}; run the heal again to make the dump anew")
-    return found[0]
+    return found
 
 
 def export_numpy(dump: Artifact, out: Path) -> list[str]:

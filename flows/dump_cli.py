@@ -9,7 +9,9 @@ from flows.command import StoreOption, guarded, tell
 
 
 def dump(
-    name: Annotated[str, typer.Argument(help="A dump's key, its beginning, or last.")],
+    name: Annotated[
+        str, typer.Argument(help="A run's id, a dump's key, its beginning, or last.")
+    ],
     numpy: Annotated[
         Path | None, typer.Option("--numpy", help="Write .npy files into this folder.")
     ] = None,

@@ -19,6 +19,7 @@ from tasks.shard_rows import ShardSettings
 from tasks.sources import DataSet, open_set
 from tasks.stage import Runtime
 from tasks.tap_layers import TapSettings, refuse_absent_layers, tap_layers
+from tasks.time_decode import time_decode, timing_settings
 from tasks.train import train_draft
 from tasks.trunk_pass import resolve_compile, run_trunk
 from tasks.write_text import write_text
@@ -51,6 +52,24 @@ class Ground:
             draft=draft,
             init=init,
             label=label,
+        )
+
+    def timed(
+        self, draft: DraftSource, config: RunConfig, runtime: Runtime
+    ) -> Artifact | None:
+        """What verifying and drafting take here, if `measure.cost` asks for it.
+
+        It hangs on a draft's shape alone, so that a heal's is timed once: as it starts.
+        """
+        if config.measure.cost != "timed":
+            return None
+        measure = self.measure
+        return time_decode(
+            timing_settings(measure.depth, measure.wiring, measure.dtype, runtime.device),
+            runtime,
+            windows=self.windows,
+            trunk=self.model.trunk,
+            draft=draft,
         )
 
     def trained(

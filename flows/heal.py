@@ -5,12 +5,13 @@ from typing import Literal
 
 from conf.schema import RunConfig
 from conf.training import TrainSettings
-from flows.dump import dump_heal, refuse_undumped_layout
+from flows.draft_checks import check_drafts
+from flows.dump import dump_heal
 from flows.ground import Ground, lay_ground, open_sets, tap_trunk
+from flows.output_work import OutputWork, write_ahead
 from flows.outputs import (
     publish_outputs,
     refuse_bad_outputs_of,
-    rewritten,
     say_foreign_wiring,
     targets_of,
 )
@@ -18,9 +19,7 @@ from flows.runs import recorded
 from flows.runtime import library_runtime
 from flows.wiring import Start, shipped_start
 from store.artifact import Artifact
-from tasks.checkup import init_findings
 from tasks.drafts import DraftSource, StartSettings, start_draft
-from tasks.errors import InputError
 from tasks.model_file import ModelFile, open_model
 from tasks.pack import steps_of_epochs
 from tasks.report import Healed, HealReport, HealStory, ReportFiles, Written, write_report
@@ -74,17 +73,10 @@ def run_heal(config: RunConfig, runtime: Runtime, command: str) -> ReportFiles:
 def heal_story(config: RunConfig, runtime: Runtime, command: str) -> HealStory:
     """Every stage of a heal before its report; writes nothing outside the store."""
     inputs = {"student": config.student, "init model": config.init}
-    refuse_undumped_layout(config)
     refuse_bad_outputs_of(config, {k: Path(v) for k, v in inputs.items() if v is not None})
     student = open_model(config.student, runtime)
     init = None if config.init is None else open_model(config.init, runtime)
-    refuse_no_draft(config, student, init)
-    refuse_foreign_init(student, init)
-    if config.start_from_last_layer and student.has_draft:
-        runtime.progress.say(
-            f"{student.path}: its own draft is dropped for a fresh one, as "
-            "start_from_last_layer: true asks; leave that out to heal its own"
-        )
+    check_drafts(config, student, init, runtime)
     ground = lay_ground(student, config, open_sets(config, runtime), runtime)
     say_foreign_wiring(targets_of(config), ground.measure.wiring, runtime)
     tap_trunk(ground, config, runtime)
@@ -150,6 +142,7 @@ def heal_on(
     if not config.train.trains:
         return as_it_is(ground, start, config, runtime)
     stale = ground.measured(start.draft, runtime, "stale")
+    timing = ground.timed(start.draft, config, runtime)
     trained = ground.trained(start.draft, settings, runtime, "heal" + suffix, start.init)
     said = heal_provenance(
         trained, stale, ground.windows, ground.rows, start.origin, ground.found.said
@@ -157,25 +150,27 @@ def heal_on(
     written_anew = settings.trainable if ground.model.has_draft else "all"
     rewriting = RewriteSettings(codec="keep", trained=written_anew, provenance=said)
     outputs = write_codecs(ground, trained, rewriting, config, runtime, suffix)
-    return Healed(stale, trained, outputs)
+    return Healed(stale, trained, outputs, timing)
 
 
 def as_it_is(ground: Ground, start: Start, config: RunConfig, runtime: Runtime) -> Healed:
     """Measures the starting draft, writes it untrained in the codecs asked for, if any."""
     measured = ground.measured(start.draft, runtime, "stale", start.init)
+    timing = ground.timed(start.draft, config, runtime)
     if config.outputs and not targets_of(config):
         runtime.progress.say(
             "nothing was trained, and keep is the only codec asked for: nothing is written"
         )
     if not targets_of(config):
-        return Healed(measured, None, ())
+        return Healed(measured, None, (), timing)
     said = heal_provenance(
         None, measured, ground.windows, ground.rows, start.origin, ground.found.said
     )
     written_anew: Literal["block", "all"] = "block" if ground.model.has_draft else "all"
     rewriting = RewriteSettings(codec="keep", trained=written_anew, provenance=said)
     draft = start.init or start.draft
-    return Healed(measured, None, write_codecs(ground, draft, rewriting, config, runtime))
+    outputs = write_codecs(ground, draft, rewriting, config, runtime)
+    return Healed(measured, None, outputs, timing)
 
 
 def write_codecs(
@@ -189,39 +184,14 @@ def write_codecs(
     """The student with this draft in every codec asked for, each opened and measured."""
     own = ("keep", ground.model.layout)
     wanted = dict.fromkeys([(t.codec, t.layout) for t in targets_of(config)] or [own])
-    outputs = []
-    for codec, layout in wanted:
-        settings = rewriting.model_copy(update={"codec": codec})
-        shown = codec if layout == ground.model.layout else f"{codec} .{layout}"
-        written = rewritten(settings, layout, ground.model, draft, runtime, shown + suffix)
-        measure = ground.measured(written.model.draft, runtime, f"healed {shown}{suffix}")
-        outputs.append(Written(shown, written.file, measure, written.model))
-    return tuple(outputs)
-
-
-def refuse_no_draft(config: RunConfig, student: ModelFile, init: ModelFile | None) -> None:
-    """A model without a draft is refused before any data is read, with the ways on."""
-    if init is not None and not init.has_draft:
-        raise no_draft(init.path)
-    if not (student.has_draft or init is not None or config.start_from_last_layer):
-        raise no_draft(student.path)
-
-
-def refuse_foreign_init(student: ModelFile, init: ModelFile | None) -> None:
-    """An `init` whose draft can't stand in the student is refused before data is read."""
-    if init is None:
-        return
-    for found in init_findings(student.path, init.path):
-        if found.level == "blocks":
-            raise InputError(f"{init.path}: {found.what}; {found.todo}")
-
-
-def no_draft(path: Path) -> InputError:
-    """The refusal of a model without `model.mtp.*`, with the two ways on."""
-    return InputError(
-        f"{path}: carries no MTP draft (no model.mtp.* tensors); name a model that has one "
-        "with `init`, or set start_from_last_layer: true to start a fresh draft"
-    )
+    works = [
+        OutputWork(
+            ground, draft, rewriting.model_copy(update={"codec": codec}), layout, suffix
+        )
+        for codec, layout in wanted
+    ]
+    write_ahead(works, runtime)
+    return tuple(work.written(runtime) for work in works)
 
 
 def __getattr__(name: str) -> object:

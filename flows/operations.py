@@ -18,7 +18,7 @@ from tasks.errors import InputError
 
 POOL = "heal"
 SERVER, WORKER = "server", "worker"
-START_S, STOP_S = 120.0, 60.0
+START_S, STOP_S = 300.0, 60.0  # a machine may have much else to do
 DEPLOYMENTS = "prefect.yaml"
 
 Say = Callable[[str], None]
@@ -56,21 +56,21 @@ def start(site: Site, say: Say) -> None:
         refuse_taken_port(site)
         worker.stop(STOP_S)  # it would wait for runs whose server forgot them
         say(f"server: starting at {site.url}")
-        server.start(_server_command(site), about=site.url)
+        server.start(server_command(site), about=site.url)
     api = Api(site.url)
     _wait(server, api.is_healthy, "answer")
-    if not api.has_pool(POOL):
-        server.ask("work-pool", "create", POOL, "--type", "process")
-    say(f"pool: {POOL}")
-    _deploy(server, api, path, wanted, say)
-    if worker.is_running:
-        say("worker: was running")
-    else:
+    was_running = worker.is_running
+    if not was_running:
         for name in api.end_left_runs(POOL):
             say(f"{name}: its process is gone; run it again, it goes on from there")
-        worker.start(_worker_command())
-        _wait(worker, lambda: api.online_workers(POOL) > 0, "report to its pool")
-        say("worker: started")
+        worker.start(worker_command())
+    # The worker makes the pool where there is none: no command of its own, and the seconds
+    # it takes to start are those of the deployments.
+    _wait(worker, lambda: api.has_pool(POOL), "make its pool")
+    say(f"pool: {POOL}")
+    _deploy(server, api, path, wanted, say)
+    _wait(worker, lambda: api.online_workers(POOL) > 0, "report to its pool")
+    say(f"worker: {'was running' if was_running else 'started'}")
 
 
 def stop(site: Site, say: Say) -> None:
@@ -172,9 +172,11 @@ def _wait(service: Service, is_there: Callable[[], bool], does: str) -> None:
         time.sleep(0.2)
 
 
-def _server_command(site: Site) -> list[str]:
+def server_command(site: Site) -> list[str]:
+    """What of `prefect` is the server."""
     return ["server", "start", "--host", site.host, "--port", str(site.port)]
 
 
-def _worker_command() -> list[str]:
+def worker_command() -> list[str]:
+    """What of `prefect` is the worker."""
     return ["worker", "start", "--pool", POOL, "--type", "process"]

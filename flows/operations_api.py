@@ -1,6 +1,7 @@
 """The few questions we put to a Prefect server, over plain HTTP: no client, no import."""
 
 import json
+import time
 import urllib.error
 import urllib.request
 import uuid
@@ -11,6 +12,7 @@ from typing import Any
 from tasks.errors import InputError
 
 TIMEOUT_S = 10.0
+BUSY, BUSY_S, PAUSE_S = 503, 30.0, 0.5
 EVENT = "compress.completed"
 
 
@@ -96,7 +98,20 @@ class Api:
             ) from error
 
     def _call(self, path: str, body: object, method: str | None = None) -> Any:
-        """Whatever JSON the server answers; None for nothing."""
+        """Whatever JSON the server answers; None for nothing.
+
+        Asked again while it says 503: another process holds its database for a moment.
+        """
+        deadline = time.monotonic() + BUSY_S
+        while True:
+            try:
+                return self._ask(path, body, method)
+            except urllib.error.HTTPError as error:
+                if error.code != BUSY or time.monotonic() > deadline:
+                    raise
+            time.sleep(PAUSE_S)
+
+    def _ask(self, path: str, body: object, method: str | None) -> Any:
         data = None if body is None else json.dumps(body).encode()
         headers = {"content-type": "application/json"}
         at = f"{self.url}/api/{path}"

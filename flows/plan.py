@@ -9,15 +9,15 @@ from typing import Any
 
 from conf.demo import SHIPPED_DEMOS, DemoConfig
 from conf.errors import ConfigError
-from conf.load import find_config, load_config, read_yaml
+from conf.load import find_config, load_config, read_yaml, shipped_config
 from conf.machine import resolve_device
 from conf.schema import RunConfig, RuntimeConfig
 from flows.command import WIDTH
 from flows.demo import demo_stories, tell_all
 from flows.heal import heal_story
 from flows.runtime import command_line, store_root
+from store.opened import open_store
 from store.space import size_text
-from store.store import Store
 from tasks.count import duration
 from tasks.planning import PlannedStage, Planner
 from tasks.report import report_of
@@ -63,7 +63,9 @@ def plan_heal(config: RunConfig, command: str, store: Path | None) -> Plan:
 
 
 def _plan_demo(path: Path, overrides: Sequence[str], store: Path | None) -> Plan:
-    models = {find_config(name).resolve(): model for model, name in SHIPPED_DEMOS.items()}
+    models = {
+        shipped_config(name).resolve(): model for model, name in SHIPPED_DEMOS.items()
+    }
     if path.resolve() not in models:
         raise ConfigError(
             f"{path}: is a demonstration that `heal demo` does not know; plan a heal's "
@@ -80,7 +82,7 @@ def _plan_demo(path: Path, overrides: Sequence[str], store: Path | None) -> Plan
 
 
 def _planning(config: RuntimeConfig, store: Path | None) -> tuple[Runtime, Planner]:
-    lookup = Store(store_root(store, config), keeps=False)
+    lookup = open_store(store_root(store, config), keeps=False)
     planner = Planner(lookup)
     device = resolve_device(config.device)
     runtime = Runtime(

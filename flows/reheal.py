@@ -105,7 +105,10 @@ def _healed(student: Student, why: str, store: Path | None, progress: Progress) 
 
     config, command = config_of(student)
     if not config.train.trains:
-        raise InputError(f"{student.watch.conf}: only measures; a re-heal must train")
+        raise InputError(
+            f"{student.watch.conf}: train.epochs is 0, which only measures: there would be "
+            "nothing to publish; give it epochs or steps, or take the watch entry out"
+        )
     runtime = open_runtime(config.runtime, store, progress)
     with recorded(runtime, command, config) as recording:
         story = heal_story(config, recording.runtime, command)

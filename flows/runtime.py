@@ -4,31 +4,53 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from conf.cards import resolve_cards
 from conf.machine import (
     environment_store,
     host_threads,
     idle_cores,
+    keep_prefect_in,
     limit_threads,
     resolve_device,
+    workers_here,
 )
+from conf.runner import Runner, refuse_missing_engine
 from conf.schema import RuntimeConfig
-from store.store import Store, refuse_no_folder
+from store.leases import LeaseTimes
+from store.opened import bucket_folder, is_url, open_store
+from store.store import refuse_no_folder
 from tasks.interrupt import SIGNALS
 from tasks.progress import Progress
+from tasks.slots import Slots
 from tasks.stage import Ledger, Runtime
 from tasks.told_progress import Tell, ToldProgress
 
 DEFAULT_STORE = "./.heal"
+DEFAULT_SCRATCH = "./.heal-s3"
 
 
 def store_root(option: Path | None, config: RuntimeConfig) -> Path:
     """`--store`, else HEAL_STORE, else runtime.store, else ./.heal.
 
-    NotAStore if it, or a folder it would lie in, is a file.
+    Of a bucket it is the folder that stands for it on this machine. NotAStore if it, or a
+    folder it would lie in, is a file.
     """
-    root = Path(option or environment_store() or config.store or DEFAULT_STORE)
-    refuse_no_folder(root)
-    return root
+    return _folder_of(
+        option or environment_store() or config.store or DEFAULT_STORE, config
+    )
+
+
+def _folder_of(named: str | Path, config: RuntimeConfig) -> Path:
+    if is_url(str(named)):
+        scratch = Path(config.scratch or DEFAULT_SCRATCH)
+        refuse_no_folder(scratch)
+        return bucket_folder(str(named), scratch)
+    refuse_no_folder(Path(named))
+    return Path(named)
+
+
+def _leases(config: RuntimeConfig) -> LeaseTimes | None:
+    return LeaseTimes() if config.locks == "lease" else None
 
 
 def asked_store(option: Path | None) -> Path:
@@ -42,14 +64,39 @@ def library_runtime(config: RuntimeConfig, store: Path | None, tell: Tell) -> Ru
     It computes on the threads that the host has set; `threads` of the configuration is for
     commands.
     """
+    threads, device = host_threads(), resolve_device(config.device)
+    root = _folder_of(store or config.store or DEFAULT_STORE, config)
     return Runtime(
-        store=Store(Path(store or config.store or DEFAULT_STORE)),
-        device=resolve_device(config.device),
-        threads=host_threads(),
+        store=open_store(root, leases=_leases(config)),
+        device=device,
+        threads=threads,
+        cards=resolve_cards(config.cards, device),
         head_budget_bytes=config.head_budget_mib << 20,
         placement=config.placement,
+        runner=runner_of(config, threads),
+        slots=_slots_of(config),
         progress=ToldProgress(tell),
     )
+
+
+def runner_of(config: RuntimeConfig, threads: int) -> Runner:
+    """Who makes shards and outputs; workers started here share this run's `threads`.
+
+    ConfigError where the runner's package is not installed.
+    """
+    refuse_missing_engine(config.runner)
+    if config.runner == "threads":
+        return Runner()
+    own = None if config.threads == "auto" else config.threads
+    if config.cluster is None:
+        workers = workers_here(config.workers, resolve_device(config.device))
+        own = max(1, threads // workers)
+        return Runner(config.runner, workers, None, own)
+    return Runner(config.runner, config.workers, config.cluster, own)
+
+
+def _slots_of(config: RuntimeConfig) -> Slots | None:
+    return None if config.gpu_limit is None else Slots(config.gpu_limit)
 
 
 def command_line(verb: str, what: str, overrides: Sequence[str]) -> str:
@@ -63,12 +110,18 @@ def open_runtime(config: RuntimeConfig, store: Path | None, progress: Progress) 
     """The runtime of one run; `threads: auto` takes the cores that are idle right now."""
     threads = idle_cores() if config.threads == "auto" else config.threads
     limit_threads(threads)
+    device = resolve_device(config.device)
+    root = store_root(store, config)
+    keep_prefect_in(root / ".prefect")
     return Runtime(
-        store=Store(store_root(store, config)),
-        device=resolve_device(config.device),
+        store=open_store(root, leases=_leases(config)),
+        device=device,
         threads=threads,
+        cards=resolve_cards(config.cards, device),
         head_budget_bytes=config.head_budget_mib << 20,
         placement=config.placement,
+        runner=runner_of(config, threads),
+        slots=_slots_of(config),
         progress=progress,
         ledger=Ledger(),
         stop=SIGNALS,

@@ -73,9 +73,12 @@ def rm(
 def opened(option: Path | None) -> "Store":
     """The store a command is about."""
     from flows.runtime import asked_store
+    from store.opened import refuse_bucket
     from store.store import Store
 
-    return Store(asked_store(option))
+    root = asked_store(option)
+    refuse_bucket(root, "heal store")
+    return Store(root)
 
 
 def _named(listed: "list[Item]", names: list[str]) -> "list[Item]":

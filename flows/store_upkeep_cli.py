@@ -84,7 +84,7 @@ def _gc(
     from tasks.count import duration
 
     store = opened(option)
-    found = sweep(store, keep, grace_s=grace * 3600)
+    found = sweep(store, keep, grace_s=grace * 3600, waits=True)
     if is_real:
         with storage_errors(store.root, "heal store gc"):
             found = free(store, found)

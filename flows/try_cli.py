@@ -65,7 +65,7 @@ def _try(
     from conf.schema import RuntimeConfig
 
     given = check(Given, raw, "heal try")
-    from flows.heal import no_draft
+    from flows.draft_checks import no_draft
     from flows.runtime import open_runtime
     from tasks.model_file import open_model
     from tasks.progress import make_progress

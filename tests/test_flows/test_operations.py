@@ -5,7 +5,9 @@ import os
 import signal
 import socket
 import subprocess
+import threading
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from conf.load import load_config
 from conf.nightly import NightlyConfig
 from conf.schema import RunConfig
 from conf.service import Site
+from flows import operations_api
 from flows.operations import deployments_file, deployments_in, refuse_taken_port, stop
 from flows.service import Service, born
 from tasks.errors import InputError
@@ -85,6 +88,39 @@ def test_nothing_calls_out_and_everything_stays_in_the_home(site: Site) -> None:
     assert told["PREFECT_SERVER_ANALYTICS_ENABLED"] == "false"
     assert told["PREFECT_SERVER_UI_V2_ENABLED"] == "false"
     assert told["DO_NOT_TRACK"] == "1"
+
+
+class _Busy(BaseHTTPRequestHandler):
+    answers: list[int] = []  # noqa: RUF012 — the handler is made anew for each request
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        self.send_response(self.answers.pop(0))
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Says nothing."""
+
+
+def test_a_server_whose_database_is_locked_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(operations_api, "PAUSE_S", 0.0)
+    with HTTPServer(("127.0.0.1", 0), _Busy) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        api = operations_api.Api(f"http://127.0.0.1:{server.server_port}")
+        try:
+            _Busy.answers = [503, 503, 204]
+            api.announce(Path("a.cmf"))
+            assert _Busy.answers == []
+            _Busy.answers = [500, 204]
+            with pytest.raises(InputError, match="no server took the event"):
+                api.announce(Path("a.cmf"))
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def test_down_with_nothing_up_says_so(site: Site) -> None:

@@ -82,6 +82,17 @@ def test_one_that_fails_does_not_stop_the_others(home: Path) -> None:
     assert "→" in str(failure.value)
 
 
+def test_a_configuration_that_only_measures_has_nothing_to_publish(home: Path) -> None:
+    records = set(Path("store").rglob("record.json"))
+    only = ["train.epochs=0", "train.steps=null"]
+    (found,) = tended(nightly(overrides=only))
+    assert found.state == "failed"
+    assert "small.yaml: train.epochs is 0" in found.why
+    assert "nothing to publish" in found.why
+    assert not (home / "models" / "a.healed.cmf").exists()
+    assert set(Path("store").rglob("record.json")) == records
+
+
 def test_a_healed_draft_below_the_floor_is_not_published(home: Path) -> None:
     old = home / "models" / "a.healed.cmf"
     (found,) = tended(nightly(least_gain=2.5))  # of two steps, so out of reach

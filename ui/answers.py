@@ -36,7 +36,9 @@ def how_sure(report: Report) -> Answer:
     """The paired gain and what it rests on; the intervals alone where nothing is paired."""
     name = "healed" if "healed" in report.measures else report.drafts[-1]
     measure = report.measures[name]
-    rest = f"no training read; {counted(measure.rows, 'row')}. {_by_sets(report)}".strip()
+    rest = (
+        f"that no training read; {counted(measure.rows, 'row')}. {_by_sets(report)}".strip()
+    )
     gain = gain_text(report)
     if gain is not None and report.gain is not None:
         windows = counted(report.gain.windows, "held-out window")
@@ -68,12 +70,12 @@ def is_it_healing(report: Report) -> Answer | None:
         for name in RIVALS
         if name in report.measures
     }
-    told = [f"{margin} to {RIVALS[name]}" for name, margin in margins.items()]
+    told = [f"{margin} against {RIVALS[name]}" for name, margin in margins.items()]
     why = f"{'; '.join(told)}." if told else "No control was run."
     if share is not None:
         short = f"{percent_sign(share, 0)} of the drop won back"
     elif margins:
-        short = ", ".join(f"{margin} to {name}" for name, margin in margins.items())
+        short = ", ".join(f"{margin} against {name}" for name, margin in margins.items())
     else:
         return None
     return Answer("Is it the healing?", short, why)
@@ -147,4 +149,5 @@ def _weakest(report: Report) -> str:
         return ""
     by_set = report.measures["healed"].by_set
     name = min(by_set, key=lambda name: by_set[name].drafts_held)
-    return f"The weakest data set is {name}, {fixed(by_set[name].drafts_held)} drafts held."
+    held = fixed(by_set[name].drafts_held)
+    return f"To gain more, try more text like {name}: it holds least, {held} a round."

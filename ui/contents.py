@@ -163,7 +163,8 @@ class Difference(Part):
 class TrainingRow(Part):
     """One training step; `kl` and `held` where it was evaluated, the others from step 1 on.
 
-    A skipped step has no loss and no norm: they were not finite.
+    A skipped step has no loss and no norm: they were not finite. `held_low` to `held_high`
+    is the 95 % interval of `held`; a log of before it was kept has none.
     """
 
     step: Count
@@ -172,6 +173,14 @@ class TrainingRow(Part):
     grad_norm: Finite | None = None
     kl: Finite | None = None
     held: Held | None = None
+    held_low: Held | None = None
+    held_high: Held | None = None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Of `held`."""
+        low, high = self.held_low, self.held_high
+        return None if low is None or high is None else (low, high)
 
 
 class Training(Part):
@@ -228,6 +237,24 @@ class Probe(Part):
     windows: Count
 
 
+class Timing(Part):
+    """A round of decoding as it was timed: medians and quartiles over `rounds` of them.
+
+    `quartiles` are of `verify` and `draft` in plain steps, `seconds` of these and `plain`.
+    """
+
+    quartiles: dict[Literal["verify", "draft"], tuple[float, float]]
+    seconds: dict[Literal["plain", "verify", "draft"], float]
+    rounds: Count
+    depth: Count
+    context: Count
+    threads: Count
+    machine: str
+    device: str
+    dtype: str
+    when: datetime
+
+
 class StageRow(Part):
     """One stage of the run: whether its work was reused, and how long it took."""
 
@@ -252,6 +279,7 @@ class Report(Part):
     codecs: tuple[CodecRow, ...] = ()
     provenance: dict[str, JsonValue] = {}
     cost: Cost = Cost()
+    timing: Timing | None = None
     command: str
     config: str = ""
     stages: tuple[StageRow, ...] = ()

@@ -13,14 +13,21 @@ from ui.plots import Axis, element, marker, nice_axis
 # Points a line keeps: a phone shows fewer columns, a wide screen no more.
 POINTS = 480
 HEIGHT = 168
+LABEL_SHARE = 0.18  # of the values' spread, above the largest
 
 
 @dataclass(frozen=True)
 class Point:
-    """A value at a training step."""
+    """A value at a training step, with its 95 % interval if it has one."""
 
     step: int
     value: float
+    interval: tuple[float, float] | None = None
+
+    @property
+    def ends(self) -> tuple[float, ...]:
+        """All that its axis must hold."""
+        return (self.value, *(self.interval or ()))
 
 
 @dataclass(frozen=True)
@@ -45,7 +52,10 @@ class Curve:
 
     def axis(self) -> Axis:
         """The value axis."""
-        return nice_axis([p.value for p in self.points], intervals=4, zero=self.zero)
+        ends = [end for point in self.points for end in point.ends]
+        if self.chosen is not None:  # room for its label
+            ends.append(max(ends) + LABEL_SHARE * (max(ends) - min(ends)))
+        return nice_axis(ends, intervals=4, zero=self.zero)
 
     def spell(self, value: float) -> str:
         """A value of this curve with one decimal more than its axis has."""
@@ -69,7 +79,8 @@ def line_plot(curve: Curve) -> Markup:
     """The curve on its own axes; its finding is the name a screen reader gives."""
     x_axis = _step_axis(curve.start, curve.last)
     y_axis = curve.axis()
-    parts = [*_grid(y_axis), *_feet(x_axis), _line(curve, x_axis, y_axis)]
+    parts = [*_grid(y_axis), *_feet(x_axis)]
+    parts += [_band(curve, x_axis, y_axis), _line(curve, x_axis, y_axis)]
     if curve.is_dotted:
         parts += [_dot(point, x_axis, y_axis) for point in curve.points]
     if curve.chosen is not None:
@@ -83,13 +94,15 @@ def lines_plot(curves: Sequence[Curve], *, dashed: bool = False) -> Markup:
     The first is plain; those after it are fainter one by one, or `dashed`.
     """
     x_axis = _step_axis(curves[0].start, max(curve.last for curve in curves))
-    y_axis = nice_axis([p.value for c in curves for p in c.points], intervals=4)
+    ends = [end for curve in curves for point in curve.points for end in point.ends]
+    y_axis = nice_axis(ends, intervals=4)
     parts = [*_grid(y_axis), *_feet(x_axis)]
     for place, curve in enumerate(curves):
         opacity = 1.0 if dashed else 1 - 0.6 * place / len(curves)
         dash = "5 4" if dashed and place else "none"
+        parts.append(_band(curve, x_axis, y_axis))
         parts.append(_line(curve, x_axis, y_axis, opacity, dash))
-    ends = _parted([_y(y_axis, curve.points[-1].value) for curve in curves])
+    heights = _parted([_y(y_axis, curve.points[-1].value) for curve in curves])
     parts += [
         element(
             "text",
@@ -99,18 +112,22 @@ def lines_plot(curves: Sequence[Curve], *, dashed: bool = False) -> Markup:
             y=y + 4,
             dx=6,
         )
-        for curve, y in zip(curves, ends, strict=True)
+        for curve, y in zip(curves, heights, strict=True)
     ]
     label = ". ".join(_finding(curve) for curve in curves)
     return element("svg", *parts, height=HEIGHT, role="img", aria_label=label)
 
 
 def _parted(ys: Sequence[float], apart: float = 13.0) -> list[float]:
-    """Labels' heights in pixels, pushed down until none covers another."""
+    """Labels' heights in pixels, parted until none covers another or leaves below."""
     placed = list(ys)
     order = sorted(range(len(ys)), key=lambda i: ys[i])
     for above, below in pairwise(order):
         placed[below] = max(placed[below], placed[above] + apart)
+    lowest = HEIGHT - 4.0
+    for one in reversed(order):
+        placed[one] = min(placed[one], lowest)
+        lowest = placed[one] - apart
     return placed
 
 
@@ -168,6 +185,22 @@ def _line(
     )  # fmt: skip
     return element("svg", line, viewBox=f"0 0 100 {HEIGHT}", width="100%", height=HEIGHT,
                    preserveAspectRatio="none", overflow="visible")  # fmt: skip
+
+
+def _band(curve: Curve, x_axis: Axis, y_axis: Axis) -> Markup:
+    """The intervals of the points that have one, as one band behind the line."""
+    known = [(p.step, p.interval) for p in curve.points if p.interval is not None]
+    if len(known) < 2:
+        return Markup("")
+    above = [(step, ends[1]) for step, ends in known]
+    below = [(step, ends[0]) for step, ends in reversed(known)]
+    places = " ".join(
+        f"{100 * x_axis.share(step):.2f},{_y(y_axis, end):.1f}"
+        for step, end in above + below
+    )
+    area = element("polygon", class_="healed-b", points=places)
+    return element("svg", area, viewBox=f"0 0 100 {HEIGHT}", width="100%", height=HEIGHT,
+                   preserveAspectRatio="none")  # fmt: skip
 
 
 def _dot(point: Point, x_axis: Axis, y_axis: Axis) -> Markup:

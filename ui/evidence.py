@@ -100,7 +100,7 @@ def training_figures(training: Training) -> tuple[Figure, ...]:
     """Drafts held, held-out KL, loss and learning rate by step, those that the log has."""
     rows = training.rows
     evaluated = (
-        _evaluated("Drafts held", "at each evaluation", _points(rows, "held"), training),
+        _evaluated("Drafts held", "at each evaluation", _held_points(rows), training),
         _evaluated(
             "Held-out KL", "nats, at each evaluation", _points(rows, "kl"), training
         ),
@@ -140,10 +140,14 @@ def _rate_figure(rows: tuple[TrainingRow, ...]) -> Figure | None:
 
 
 def _points(
-    rows: tuple[TrainingRow, ...], field: Literal["held", "kl", "loss", "lr"]
+    rows: tuple[TrainingRow, ...], field: Literal["kl", "loss", "lr"]
 ) -> tuple[Point, ...]:
     values = ((row.step, getattr(row, field)) for row in rows)
     return tuple(Point(step, value) for step, value in values if value is not None)
+
+
+def _held_points(rows: tuple[TrainingRow, ...]) -> tuple[Point, ...]:
+    return tuple(Point(r.step, r.held, r.interval) for r in rows if r.held is not None)
 
 
 def training_lines(training: Training) -> tuple[TrainingLine, ...]:

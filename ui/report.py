@@ -20,7 +20,7 @@ from ui.evidence import (
 )
 from ui.figures import day, duration
 from ui.measure_tables import measure_tables
-from ui.page import draft_table, hero, pair, rate_lines, step_blocks
+from ui.page import draft_table, hero, pair, rate_lines, step_blocks, tokens_a_round
 from ui.plots import key_mark
 from ui.speed import speed_table
 from ui.verdict import doubts, verdict
@@ -67,6 +67,7 @@ def render(report: Report) -> str:
         made=day(report.made),
         took=duration(sum(s.seconds for s in report.stages)) if report.stages else "",
         verdict=verdict(report),
+        tokens=tokens_a_round(report),
         answers=answers(report),
         doubts=doubts(report),
         hero=hero(report),

@@ -70,9 +70,27 @@ def speed_table(report: Report) -> SpeedTable | None:
     )  # fmt: skip
     return SpeedTable(
         _said(*list(held.items())[-1], cost),
-        f"verify {cost.verify:g}, draft {cost.draft:g}",
+        _costs(report),
         lines,
         scale(axis, lambda tick: fixed(tick, axis.places)),
+    )
+
+
+def _costs(report: Report) -> str:
+    """Whose they are: as given, or how, where and when they were timed."""
+    cost, timing = report.cost, report.timing
+    if timing is None:
+        return f"verify {cost.verify:g}, draft {cost.draft:g}; set measure.cost"
+    parts = ", ".join(
+        f"{name} {getattr(cost, name):g} ({low:.2f}–{high:.2f})"
+        for name, (low, high) in timing.quartiles.items()
+    )
+    threads = f"{timing.threads} thread{'' if timing.threads == 1 else 's'}"
+    return (
+        f"{parts}: median and quartiles of {timing.rounds} rounds of {timing.depth} drafts "
+        f"behind {timing.context} tokens, a plain step taking "
+        f"{1000 * timing.seconds['plain']:.3g} ms; timed on {timing.machine}, "
+        f"{timing.device}, {threads}, {timing.dtype}, {timing.when:%Y-%m-%d}"
     )
 
 

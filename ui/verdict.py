@@ -15,6 +15,8 @@ Outcome = Literal["back", "partly", "worked", "unclear", "worse", "measured", "e
 BACK_SHARE = 0.9
 # Below this share of counted rows the figures speak of little of the text.
 LOW_COVERAGE = 0.15
+# A file that holds less than this share of what keep holds is not to be shipped.
+COARSE_SHARE = 0.5
 
 
 @dataclass(frozen=True)
@@ -162,7 +164,7 @@ def _on_set(report: Report, draft: str, name: str) -> SetMeasure | None:
 
 def doubts(report: Report) -> tuple[str, ...]:
     """What to know before believing the sentence; empty when nothing speaks against it."""
-    found = [*_rivals(report), *_thin_ground(report)]
+    found = [*_rivals(report), *_thin_ground(report), *_coarse_codecs(report)]
     losing = losing_sets(report)
     if losing:
         found.append(f"Worse on {', '.join(losing)}, whatever the whole says.")
@@ -194,4 +196,16 @@ def _thin_ground(report: Report) -> list[str]:
         f"Coverage of {name} is {percent_sign(measure.coverage)}: it speaks of little text."
         for name, measure in report.measures.items()
         if measure.coverage is not None and measure.coverage < LOW_COVERAGE
+    ]
+
+
+def _coarse_codecs(report: Report) -> list[str]:
+    """Files whose draft lost most of what it held when it was written."""
+    keep = next((row for row in report.codecs if row.codec == "keep"), None)
+    best = keep or max(report.codecs, key=lambda row: row.drafts_held, default=None)
+    return [
+        f"{row.codec} holds {fixed(row.drafts_held)} drafts where {best.codec} holds "
+        f"{fixed(best.drafts_held)}: it is too coarse for this draft."
+        for row in report.codecs
+        if best is not None and row.drafts_held < COARSE_SHARE * best.drafts_held
     ]

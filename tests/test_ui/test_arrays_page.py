@@ -1,158 +1,29 @@
 """The page of one array, against the values that were written and plain loops over them."""
 
-import json
 import math
 import re
-import shutil
-import struct
-import zlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
-from starlette.testclient import TestClient
 
-from store.arrays import Dtype, create_array
-from store.artifact import Artifact
-from store.completion import StageResult, finish, prepare
-from store.manifest import Origin, Recipe, key_of
-from store.store import Store
-from tests.inspected import HOSTILE
 from tests.test_ui.pages import read_page
-from ui.inspector.app import create_app
+from tests.test_ui.planted import (
+    CHANNELS,
+    GAPS,
+    KEPT,
+    OUTLIER,
+    ROWS,
+    Planted,
+    planted_in,
+    png_pixels,
+)
 from ui.inspector.array_plots import number
 from ui.inspector.heat import NOT_FINITE, Scale, heat_png, scale_of
-
-ORIGIN = Origin(
-    machine="cpu", versions={}, started="2026-12-01T10:00:00", seconds=1, resumed=False
-)
-PLAIN = {"serializer": {"type": "json"}}  # of a record's metadata
-WINDOWS, EACH, ROWS, CHANNELS, KEPT = 6, 4, 24, 40, 10
-OUTLIER, GAPS = 17, 5  # a channel; the window that holds NaN and infinity
-Arrays = Mapping[str, npt.NDArray[Any]]
-NAMES: dict[str, Dtype] = {"uint16": "u2", "uint32": "u4", "float32": "f4", "bool": "bool"}
-
-
-@dataclass(frozen=True)
-class Planted:
-    """A store with a pass of two shards, a lone artifact, and what was written."""
-
-    root: Path
-    client: TestClient
-    hidden_WRC: npt.NDArray[np.float32]
-    topk_id_WRK: npt.NDArray[np.uint32]
-    topk_p_WRK: npt.NDArray[np.float32]
-    shards: tuple[Artifact, ...]
-    here: str
-    lone: str
-
-    def page(self, query: str = "") -> str:
-        answer = self.client.get(f"/arrays/{self.here}{query}")
-        assert answer.status_code == 200, answer.text
-        return answer.text
-
-    def rows(self, table: str, query: str) -> list[dict[str, Any]]:
-        answer = self.client.get(f"/api/arrays/{self.here}/{table}.json?{query}")
-        assert answer.status_code == 200, answer.text
-        found: list[dict[str, Any]] = answer.json()["rows"]
-        return found
-
-
-def put(
-    root: Path,
-    stage: str,
-    settings: dict[str, Any],
-    arrays: Arrays,
-    parts: Sequence[Artifact] = (),
-) -> Artifact:
-    recipe = Recipe(stage=stage, version=1, settings=settings, inputs={"trunk": "ab"})
-    store, key = Store(root), key_of(recipe)
-    out = store.path(stage, key)
-    prepare(out)
-    for name, values in arrays.items():
-        create_array(out, name, values.shape, NAMES[str(values.dtype)], "packed")[:] = (
-            values
-        )
-    reference = finish(out, recipe, StageResult(parts=parts), ORIGIN)
-    record = {"metadata": PLAIN, "result": reference.model_dump_json()}
-    (out / "record.json").write_text(json.dumps(record))
-    found = store.load(stage, key)
-    assert found is not None
-    return found
-
-
-def png_pixels(data: bytes) -> npt.NDArray[np.uint8]:
-    """RGB of an unfiltered palette PNG, [height, width, 3]; its checksums must hold."""
-    assert data[:8] == b"\x89PNG\r\n\x1a\n"
-    parts: dict[bytes, bytes] = {}
-    at = 8
-    while at < len(data):
-        (size,) = struct.unpack(">I", data[at : at + 4])
-        kind, body = data[at + 4 : at + 8], data[at + 8 : at + 8 + size]
-        assert struct.unpack(">I", data[at + 8 + size : at + 12 + size])[0] == zlib.crc32(
-            kind + body
-        )
-        parts[kind] = body
-        at += 12 + size
-    assert list(parts) == [b"IHDR", b"PLTE", b"IDAT", b"IEND"]
-    width, height, *rest = struct.unpack(">IIBBBBB", parts[b"IHDR"])
-    assert rest == [8, 3, 0, 0, 0]  # eight bits, a palette, no interlacing
-    lines = np.frombuffer(zlib.decompress(parts[b"IDAT"]), np.uint8)
-    lines = lines.reshape(height, width + 1)
-    assert not lines[:, 0].any()
-    palette = np.frombuffer(parts[b"PLTE"], np.uint8).reshape(-1, 3)
-    return palette[lines[:, 1:]]
-
-
-def bf16(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
-    return (values.view(np.uint32) >> 16).astype(np.uint16)
 
 
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory: pytest.TempPathFactory) -> Planted:
-    root = tmp_path_factory.mktemp("planted") / "store"
-    rng = np.random.default_rng(3)
-    hidden = rng.normal(size=(WINDOWS, ROWS, CHANNELS)).astype(np.float32)
-    hidden[:, :, OUTLIER] *= 60
-    hidden[0, 0] *= 300  # a row that towers, so the axis of norms is logarithmic
-    hidden[0, 20:] = 0  # padding
-    hidden[GAPS, 3, 4], hidden[GAPS, 9, 4], hidden[GAPS, 9, 5] = np.nan, np.inf, -np.inf
-    hidden = (hidden.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
-    all_p = np.sort(rng.dirichlet(np.ones(30), (WINDOWS, ROWS)), -1)[..., ::-1]
-    p = all_p[..., :KEPT].astype(np.float32)
-    ids = rng.integers(0, 1000, p.shape, np.uint32)
-    settings = {"dtype": "bf16"}
-    shards = []
-    for begin in range(0, WINDOWS, EACH):
-        part = slice(begin, begin + EACH)
-        held = {"hidden": bf16(hidden[part]), "topk_id": ids[part], "topk_p": p[part]}
-        shards.append(put(root, "trunk_shard", settings | {"at": begin}, held))
-    whole = put(
-        root,
-        "trunk_pass",
-        settings | {"shard_windows": EACH, "windows": WINDOWS},
-        {},
-        shards,
-    )
-    flags = rng.random((3, ROWS, 2)) < 0.5
-    lone = put(
-        root,
-        "measure_draft",
-        {},
-        {
-            "hit": flags,
-            "length": np.array([24, 20, 7], np.uint32),
-            "logsumexp": rng.normal(size=(3, ROWS)).astype(np.float32),
-            "draft_top4_id": ids[:3, :, :8].reshape(3, ROWS, 2, 4),
-            "draft_top4_p": p[:3, :, :8].reshape(3, ROWS, 2, 4),
-        },
-    )
-    client = TestClient(create_app(root), raise_server_exceptions=True)
-    return Planted(root, client, hidden, ids, p, tuple(shards), whole.name, lone.name)
+    return planted_in(tmp_path_factory.mktemp("planted") / "store")
 
 
 @pytest.mark.parametrize("window", [0, 3, 4])
@@ -339,70 +210,3 @@ def test_every_link_and_picture_of_a_page_is_there(planted: Planted) -> None:
         assert len(ours) > 5
         for link in ours:
             assert planted.client.get(link).status_code == 200, link
-
-
-def test_a_page_of_a_window_reads_its_chunk_alone(planted: Planted, tmp_path: Path) -> None:
-    root = shutil.copytree(planted.root, tmp_path / "store")
-    window, place = 5, 1  # of the second shard
-    for shard in planted.shards:
-        for chunk in (root / shard.stage / shard.key).glob("*/c/*/*/*"):
-            if shard is planted.shards[1] and chunk.parts[-3] == str(place):
-                continue
-            chunk.chmod(0o644)
-            chunk.write_bytes(b"never to be read")
-    client = TestClient(create_app(root))
-    for name in ("hidden", "topk_id", "topk_p"):
-        here = f"{planted.here}?name={name}&w={window}"
-        assert client.get(f"/arrays/{here}").status_code == 200
-        assert client.get(f"/arrays/{planted.here}?name={name}&w=4").status_code == 410
-    assert client.get(
-        f"/api/arrays/{planted.here}/heat.png?name=hidden&w={window}"
-    ).status_code == 200  # fmt: skip
-
-
-def test_a_chunk_that_is_gone_is_a_page(planted: Planted, tmp_path: Path) -> None:
-    root = shutil.copytree(planted.root, tmp_path / "store")
-    first = root / planted.shards[0].stage / planted.shards[0].key
-    (first / "hidden" / "c" / "2" / "0" / "0").unlink()
-    client = TestClient(create_app(root))
-    answer = client.get(f"/arrays/{planted.here}?name=hidden&w=2")
-    assert answer.status_code == 410
-    assert "0 of 1 chunks" in answer.text
-    assert client.get(f"/api/arrays/{planted.here}/heat.png?w=2").status_code == 410
-    assert client.get(f"/arrays/{planted.here}?name=hidden&w=1").status_code == 200
-    shutil.rmtree(first)
-    assert client.get(f"/arrays/{planted.here}?w=1").status_code == 404
-
-
-@pytest.mark.parametrize(
-    ("path", "status", "said"),
-    [
-        ("/arrays/{here}?w=6", 404, "windows 0 to 5"),
-        ("/arrays/{here}?w=" + "9" * 60, 404, "windows 0 to 5"),
-        ("/arrays/{here}?w=-1", 400, "w:"),
-        ("/arrays/{here}?name=topk_p&row=24", 404, "rows 0 to 23"),
-        ("/arrays/{here}?name=" + HOSTILE, 404, "there are: hidden, topk_id, topk_p"),
-        ("/arrays/{here}?name=../../etc", 404, "there are: hidden"),
-        ("/arrays/trunk_pass/" + "0" * 32, 404, "holds no trunk_pass"),
-        ("/arrays/..%2f..%2fetc/passwd", 404, ""),
-        ("/api/arrays/{here}/nothing.csv", 404, "histogram"),
-        ("/api/arrays/{here}/topk.csv?name=hidden", 404, "no table"),
-        ("/api/arrays/{here}/heat.png?name=topk_id", 404, "topk_id"),
-        ("/api/arrays/{here}/plots/rows.svg?name=topk_id", 404, "topk_id"),
-    ],
-)
-def test_what_cannot_be_shown_is_said_so(
-    planted: Planted, path: str, status: int, said: str
-) -> None:
-    answer = planted.client.get(path.format(here=planted.here))
-    assert answer.status_code == status
-    assert said in answer.text
-    if not path.startswith("/api"):  # there it is JSON, which no browser runs
-        assert "<script>" not in answer.text
-
-
-def test_an_artifact_without_arrays_says_so(planted: Planted) -> None:
-    bare = put(planted.root, "rewrite_model", {}, {})
-    answer = planted.client.get(f"/arrays/{bare.name}")
-    assert answer.status_code == 404
-    assert "holds no arrays" in answer.text

@@ -1,7 +1,6 @@
 """Two heals side by side, against reports read as plain JSON and sums worked by hand."""
 
 import json
-import math
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -63,9 +62,7 @@ def test_two_heals_stand_beside_each_other(client: TestClient, seen: "Inspected"
         assert (row["a_value"], row["b_value"]) == (one["drafts_held"], two["drafts_held"])
         assert [row["a_low_95"], row["a_high_95"]] == one["interval"]
         assert (row["a_rows"], row["b_rows"]) == (one["rows"], two["rows"])
-        halves = [(side["interval"][1] - side["interval"][0]) / 2 for side in (one, two)]
-        assert row["half_width_95"] == pytest.approx(math.hypot(*halves))
-        assert row["is_paired"] is False
+        assert row["is_paired"] is True
     page = client.get(f"/compare?pick={seen.done}&pick={seen.longer}")
     assert page.status_code == 200
     read_page(page.text)
@@ -91,18 +88,21 @@ def test_one_heal_is_compared_before_and_after_by_its_own_pairing(
     assert row["half_width_95"] == pytest.approx(1.959964 * report["gain"]["se"])
     assert row["is_paired"] is True
     page = client.get(f"/compare?a={seen.done}")
-    assert "paired over windows" in page.text
+    assert "differences here and below are paired over them" in page.text
     assert "Settings that differ" not in page.text
 
 
-@pytest.mark.parametrize("table", ["settings", "drafts", "steps", "codecs", "stages"])
+@pytest.mark.parametrize(
+    "table",
+    ["settings", "drafts", "steps", "rounds", "speed", "sampling", "codecs", "stages"],
+)
 def test_tables_and_plots_download(
     client: TestClient, seen: "Inspected", table: str
 ) -> None:
     query = f"a={seen.done}&b={seen.longer}"
     lines = client.get(f"/api/compare/{table}.csv?{query}").text.splitlines()
     assert len(lines) == 1 + len(rows(client, table, query)) > 1
-    for plot in ("held", "kl", "loss"):
+    for plot in ("held", "kl", "loss", "speed"):
         answer = client.get(f"/api/compare/plots/{plot}.svg?{query}")
         assert answer.status_code == 200
         assert answer.text.count("polyline") >= 2

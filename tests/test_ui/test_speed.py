@@ -1,5 +1,7 @@
 """Expected speed, worked by hand, and the tables of the page that tell a measure."""
 
+from datetime import UTC, datetime
+
 import pytest
 
 from conf.schema import Cost
@@ -14,6 +16,7 @@ from ui.contents import (
     Rate,
     Report,
     Sampling,
+    Timing,
     Vocabulary,
 )
 from ui.report import render
@@ -74,6 +77,24 @@ def test_the_page_tells_it_all_with_rows() -> None:
     for text in (
         *("fastest drafting 2 a round: 1.83", "61.0–64.0", "55.0–69.0", "58.0", "654"),
         *("91.0", "94.0", "0–15", "8,192", "8,000", "97.0", "95.50", "987"),
+    ):
+        assert text in page.text, text
+
+
+def test_timed_costs_say_where_and_when() -> None:
+    timing = Timing(
+        quartiles={"verify": (1.25, 1.5), "draft": (0.125, 0.25)},
+        seconds={"plain": 0.0125, "verify": 0.0166, "draft": 0.0019},
+        rounds=9, depth=3, context=256, threads=2, machine="A Processor, 2 cores",
+        device="cpu", dtype="bf16", when=datetime(2026, 3, 4, 5, 6, tzinfo=UTC),
+    )  # fmt: skip
+    cost = Cost(verify=1.33, draft=0.15)
+    page = read_page(render(told(cost=cost, timing=timing, depth=3)))
+    for text in (
+        "verify 1.33 (1.25–1.50), draft 0.15 (0.12–0.25): median and quartiles of 9 rounds "
+        "of 3 drafts behind 256 tokens, a plain step taking 12.5 ms",
+        "timed on A Processor, 2 cores, cpu, 2 threads, bf16, 2026-03-04",
+        "fastest drafting 2 a round: 1.35 times",  # 2.2 / 1.63
     ):
         assert text in page.text, text
 

@@ -94,12 +94,34 @@ def test_a_zoom_beyond_the_log_offers_the_whole(
     assert "The log has nothing from step 500 to step 600" in page.text
 
 
-def test_what_has_no_interval_says_so(client: TestClient, seen: "Inspected") -> None:
-    text = read_page(client.get(f"/training/train_draft/{key_of(seen)}").text).text
-    assert "without an interval, so the plot has no band" in text
-    assert "as its heal measured it, 95 %" in text
+def test_the_kept_checkpoint_has_the_interval_its_measure_has(
+    client: TestClient, seen: "Inspected"
+) -> None:
+    told = rows(client, key_of(seen), "evaluations")
+    assert all(r["low_95"] <= r["drafts_held"] <= r["high_95"] for r in told)
+    run = json.loads((seen.root / "runs" / seen.done / "run.json").read_text())
+    report = json.loads((seen.root / run["report"] / "report.json").read_text())
+    (kept,) = [r for r in told if r["is_chosen"]]
+    assert [kept["low_95"], kept["high_95"]] == report["measures"]["healed"]["interval"]
     page = client.get(f"/training/train_draft/{key_of(seen)}").text
+    assert "paired over windows, 95 %" in read_page(page).text
+    assert page.count('<polygon class="healed-b"') == 1  # drafts held alone have them
     assert f"/heal/{seen.cached}" in page  # the newest that rests on it
+
+
+def test_a_log_of_before_intervals_were_kept_says_so(
+    client: TestClient, seen: "Inspected"
+) -> None:
+    path = seen.root / "train_draft" / RUNNING / "work" / FACTS
+    path.write_text(facts(8))
+    page = client.get(f"/training/train_draft/{RUNNING}").text
+    assert "This training kept no intervals" in read_page(page).text
+    assert "healed-b" not in page
+    path.write_text(facts(8).replace('"starts"', '"walk_interval": [0.25, 1.75], "starts"'))
+    page = client.get(f"/training/train_draft/{RUNNING}").text
+    assert "0.25 to 1.75" in read_page(page).text
+    assert '<polygon class="healed-b"' in page
+    path.unlink()
 
 
 def facts(steps: int) -> str:

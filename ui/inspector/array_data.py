@@ -73,19 +73,28 @@ def read_block(depot: Depot, array: WholeArray, window: int) -> Block:
 
 
 def statistics_of(block: Block) -> Statistics:
-    """Sums in f64."""
+    """Sums in f64, a part that fits the cache at a time."""
     values = block.values_RC
-    finite = _finite(values)
-    some = finite.size > 0
+    finite = _finite(values).ravel()
+    count, mean, squares = 0, 0.0, 0.0  # and of squares about the mean
+    zeros, ends = 0, []
+    for begin in range(0, finite.size, AT_ONCE):
+        part = finite[begin : begin + AT_ONCE].astype(np.float64)
+        ends += [part.min(), part.max()]
+        zeros += part.size - int(np.count_nonzero(part))
+        apart, own = float(part.mean()) - mean, count + part.size
+        part -= part.mean()
+        squares += float(part @ part) + apart * apart * count * part.size / own
+        mean, count = mean + apart * part.size / own, own
     return Statistics(
         values.size,
         values.size - finite.size,
-        int(values.size - np.count_nonzero(values)),
+        zeros,
         int((~values.any(axis=1)).sum()),
-        float(finite.min()) if some else None,
-        float(finite.max()) if some else None,
-        float(finite.mean(dtype=np.float64)) if some else None,
-        float(finite.std(dtype=np.float64)) if some else None,
+        float(min(ends)) if ends else None,
+        float(max(ends)) if ends else None,
+        mean if ends else None,
+        math.sqrt(squares / count) if ends else None,
     )
 
 
@@ -115,8 +124,10 @@ def histogram_of(block: Block) -> tuple[Series, npt.NDArray[np.int64]]:
     # Bins by arithmetic, a part that fits the cache at a time: np.histogram takes longer.
     for begin in range(0, finite.size, AT_ONCE):
         part = finite[begin : begin + AT_ONCE].astype(np.float64)
-        place = ((part - low) * (bins / (high - low))).astype(np.int64)
-        counts += np.bincount(np.minimum(place, bins - 1), minlength=bins)
+        part -= low
+        part *= bins / (high - low)
+        place = part.astype(np.int64)
+        counts += np.bincount(np.minimum(place, bins - 1, out=place), minlength=bins)
     return np.linspace(low, high, bins + 1), counts
 
 

@@ -88,4 +88,6 @@ def window_values(depot: Depot, array: WholeArray, window: int) -> Values:
 
 def widened(bits: Values) -> npt.NDArray[np.float32]:
     """bf16 bits in u16 as the f32 of the same value."""
-    return (bits.astype(np.uint32) << 16).view(np.float32)
+    wide = bits.astype(np.uint32)
+    wide <<= 16
+    return wide.view(np.float32)

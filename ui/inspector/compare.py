@@ -1,11 +1,14 @@
 """Two heals beside each other, or one before and after: what differs, and how surely."""
 
+from collections.abc import Callable
 from typing import Annotated, Literal
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse
+from markupsafe import Markup
 
+from conf.schema import Cost
 from ui.inspector.answer import (
     Cell,
     Format,
@@ -24,6 +27,14 @@ from ui.inspector.compare_data import (
     rate_rows,
     setting_rows,
 )
+from ui.inspector.compare_lines import main, sampled_lines, use_lines
+from ui.inspector.compare_use import (
+    Bounded,
+    round_rows,
+    sampled_rows,
+    speed_rows,
+    use_plots,
+)
 from ui.inspector.compare_view import (
     board,
     codec_lines,
@@ -35,19 +46,30 @@ from ui.inspector.compare_view import (
 )
 from ui.inspector.depot import Depot, InDepot, NotHere
 from ui.inspector.heals import book_of, when
-from ui.page import ALL
+from ui.inspector.pairing import pairing_of
 
 router = APIRouter()
 
 Picks = Annotated[tuple[str, ...], Query(max_length=8)]
 Name = Annotated[str, Query(max_length=200)]
-CompareTable = Literal["settings", "drafts", "steps", "codecs", "stages"]
+CompareTable = Literal[
+    "settings", "drafts", "steps", "rounds", "speed", "sampling", "codecs", "stages"
+]
+Verify = Annotated[float, Query(gt=0, le=10)]
+DraftCost = Annotated[float, Query(ge=0, le=10)]
 PLOTS = {"held": "Drafts held", "kl": "Held-out KL", "loss": "Loss"}
 
 
 @router.get("/compare", response_class=HTMLResponse, include_in_schema=False)
-def compare(
-    request: Request, depot: InDepot, a: Name = "", b: Name = "", pick: Picks = ()
+def compare(  # noqa: PLR0913 — each is a part of the URL
+    request: Request,
+    depot: InDepot,
+    *,
+    a: Name = "",
+    b: Name = "",
+    pick: Picks = (),
+    verify: Verify | None = None,
+    draft: DraftCost | None = None,
 ) -> Response:
     """Heals `a` and `b`, or the two of `pick`; one alone is compared before and after."""
     heals = book_of(depot).heals()
@@ -60,14 +82,17 @@ def compare(
     held, rates = held_rows(pair), rate_rows(pair)
     settings, same = setting_rows(pair)
     plots = training_plots(pair)
+    cost = _cost(pair, verify, draft)
     names = {title: name for name, title in PLOTS.items()}
     return page(
         request, "compare.html", title="Compare", pair=pair, options=options,
-        sentence=sentence(pair), caveats=caveats(pair), glances=glances(pair),
+        sentence=sentence(pair), caveats=caveats(pair), glances=glances(pair, cost),
         settings=settings, same=same, when=when,
         held=board(held, pair.names) if held else None,
-        rates=board(_main(rates), pair.names, percent=True) if rates else None,
-        more_rates=len(rates) > len(_main(rates)),
+        rates=board(main(rates), pair.names, percent=True) if rates else None,
+        more_rates=len(rates) > len(main(rates)), drawn=use_plots(pair, cost), cost=cost,
+        rounds=use_lines(round_rows(pair), 100, 1),
+        speeds=use_lines(speed_rows(pair, cost), 1, 2), sampled=sampled_lines(pair),
         codecs=codec_lines(pair), stages=stage_lines(pair),
         plots=[(names[title], title, unit, plot) for title, unit, plot in plots],
         query=urlencode({"a": pair.a.id, "b": pair.b.id}),
@@ -83,44 +108,81 @@ def _chosen(a: str, b: str, pick: tuple[str, ...]) -> tuple[str, ...]:
 
 def _pair(depot: Depot, names: tuple[str, ...]) -> Comparison:
     book = book_of(depot)
-    return Comparison(book.heal(names[0]), book.heal(names[-1]))
+    a, b = book.heal(names[0]), book.heal(names[-1])
+    return Comparison(a, b, pairing_of(depot, a, b))
 
 
-def _main(rates: tuple[Row, ...]) -> tuple[Row, ...]:
-    """Of the first data set (all data where there are many), healed if that is there."""
-    titles = [row.title for row in rates]
-    first = ALL if ALL in titles else titles[0] if titles else ""
-    here = tuple(row for row in rates if row.title == first)
-    healed = tuple(row for row in here if row.draft in ("", "healed"))
-    return healed or here
+def _cost(pair: Comparison, verify: float | None, draft: float | None) -> Cost:
+    """Those asked for; else the heals' own if they agree, else the usual ones."""
+    costs = {heal.report.cost for heal in (pair.a, pair.b) if heal.report}
+    own = costs.pop() if len(costs) == 1 else Cost()
+    return Cost(
+        verify=own.verify if verify is None else verify,
+        draft=own.draft if draft is None else draft,
+    )
 
 
 @router.get("/api/compare/{table}.{form}", tags=["compare"])
-def compare_table(
-    depot: InDepot, table: CompareTable, form: Format, a: Name, b: Name = ""
+def compare_table(  # noqa: PLR0913 — each is a part of the URL
+    depot: InDepot,
+    table: CompareTable,
+    form: Format,
+    *,
+    a: Name,
+    b: Name = "",
+    verify: Verify | None = None,
+    draft: DraftCost | None = None,
 ) -> Response:
     """A table of two heals by their runs' ids; without `b`, of `a` before and after."""
     pair = _pair(depot, (a, b or a))
-    return table_response(_table(pair, table), form, f"compare-{table}")
+    made = _table(pair, table, _cost(pair, verify, draft))
+    return table_response(made, form, f"compare-{table}")
 
 
-def _table(pair: Comparison, table: CompareTable) -> Table:
-    if table == "settings":
-        settings = [(one.name, one.a, one.b) for one in setting_rows(pair)[0]]
-        return as_table(("setting", "a", "b"), settings)
-    if table == "codecs":
-        return _codecs(pair)
-    if table == "stages":
-        return _stages(pair)
-    rows = held_rows(pair) if table == "drafts" else rate_rows(pair)
+def _table(pair: Comparison, table: CompareTable, cost: Cost) -> Table:
+    made: dict[CompareTable, Callable[[], Table]] = {
+        "settings": lambda: _settings(pair),
+        "drafts": lambda: _rows_table(held_rows(pair), ""),
+        "steps": lambda: _rows_table(rate_rows(pair), "step"),
+        "rounds": lambda: _rows_table(round_rows(pair), "held"),
+        "speed": lambda: _rows_table(speed_rows(pair, cost), "depth"),
+        "sampling": lambda: _sampling(pair),
+        "codecs": lambda: _codecs(pair),
+        "stages": lambda: _stages(pair),
+    }
+    return made[table]()
+
+
+def _settings(pair: Comparison) -> Table:
+    rows = [(one.name, one.a, one.b) for one in setting_rows(pair)[0]]
+    return as_table(("setting", "a", "b"), rows)
+
+
+def _rows_table(rows: tuple[Row, ...], third: str) -> Table:
     figures = ("value", "low_95", "high_95", "rows")
-    columns = ["data", "draft", "step"]
+    columns = ["data", "draft", *([third] if third else [])]
     columns += [f"{side}_{figure}" for side in "ab" for figure in figures]
     columns += ["difference", "half_width_95", "is_paired"]
-    return as_table(columns, [_cells(row) for row in rows])
+    return as_table(columns, [_cells(row, third) for row in rows])
 
 
-def _cells(row: Row) -> tuple[Cell, ...]:
+def _sampling(pair: Comparison) -> Table:
+    columns = ["data", "draft", "temperature", "step", "tokens"]
+    columns += [f"{who}_{end}" for who in ("a", "b", "difference")
+                for end in ("low", "high", "low_95", "high_95")]  # fmt: skip
+    rows = [
+        (one.title, one.draft or "stale, healed", one.temperature, one.step, one.tokens,
+         *_ends(one.a), *_ends(one.b), *_ends(one.between), one.is_paired)
+        for one in sampled_rows(pair)
+    ]  # fmt: skip
+    return as_table([*columns, "is_paired"], rows)
+
+
+def _ends(found: Bounded | None) -> tuple[Cell, ...]:
+    return (None,) * 4 if found is None else (found.low, found.high, *found.interval)
+
+
+def _cells(row: Row, third: str) -> tuple[Cell, ...]:
     found = row.between
     last = (
         (None, None, None)
@@ -128,7 +190,14 @@ def _cells(row: Row) -> tuple[Cell, ...]:
         else (found.value, found.half_width, found.is_paired)
     )
     draft = row.draft or "stale, healed"
-    return (row.title, draft, row.step or None, *_figures(row.a), *_figures(row.b), *last)
+    return (
+        row.title,
+        draft,
+        *([row.step] if third else []),
+        *_figures(row.a),
+        *_figures(row.b),
+        *last,
+    )
 
 
 def _figures(value: Value | None) -> tuple[Cell, ...]:
@@ -163,10 +232,21 @@ def _stages(pair: Comparison) -> Table:
 
 @router.get("/api/compare/plots/{plot}.svg", tags=["compare"])
 def compare_plot(
-    depot: InDepot, plot: Literal["held", "kl", "loss"], a: Name, b: Name
+    depot: InDepot,
+    plot: Literal["held", "kl", "loss", "rounds", "speed"],
+    *,
+    a: Name,
+    b: Name = "",
+    verify: Verify | None = None,
+    draft: DraftCost | None = None,
 ) -> Response:
-    """Two trainings' curves on shared axes as an SVG file: A plain, B dashed."""
-    drawn = {title: made for title, _, made in training_plots(_pair(depot, (a, b)))}
-    if PLOTS[plot] not in drawn:
-        raise NotHere(f"Neither heal has a training with {PLOTS[plot].lower()} to draw.")
-    return svg_response(drawn[PLOTS[plot]], f"compare-{plot}", (720, 240))
+    """A and B on shared axes as an SVG file, B dashed: trainings, rounds or speed."""
+    pair = _pair(depot, (a, b or a))
+    if plot in ("rounds", "speed"):
+        drawn = use_plots(pair, _cost(pair, verify, draft))[plot]
+    else:
+        curves = {title: made for title, _, made in training_plots(pair)}
+        drawn = curves.get(PLOTS[plot], Markup(""))
+    if not drawn:
+        raise NotHere(f"There is no {plot!r} of both heals to draw.")
+    return svg_response(drawn, f"compare-{plot}", (720, 240))

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import yaml
@@ -12,6 +12,7 @@ from pydantic import JsonValue
 from ui.contents import DRAFTS, DraftName, Rate, Report, SetMeasure
 from ui.figures import digest
 from ui.inspector.heal_list import Heal
+from ui.inspector.pairing import Pairing
 from ui.inspector.reasons import flat_settings
 from ui.page import on_sets
 
@@ -65,6 +66,7 @@ class Comparison:
 
     a: Heal
     b: Heal
+    pairing: Pairing = field(default_factory=Pairing)
 
     @property
     def is_one(self) -> bool:
@@ -87,26 +89,35 @@ def held_rows(pair: Comparison) -> tuple[Row, ...]:
     """Drafts held by data set and draft, those of all data first."""
     return tuple(
         Row(title, draft, 0, a := _held(one), b := _held(two),
-            _gain(pair, title) if pair.is_one else between(a, b))
-        for title, draft, one, two in _measures(pair)
+            _gain(pair, title) if pair.is_one
+            else between(a, b, _half_held(pair, title, draft)))
+        for title, draft, one, two in measured(pair)
     )  # fmt: skip
+
+
+def _half_held(pair: Comparison, title: str, draft: str) -> float | None:
+    """Rounds of different depths do not pair."""
+    found = pair.pairing.of(title, draft)
+    return found.held(found.a.depth) if found is not None and found.is_as_deep else None
 
 
 def rate_rows(pair: Comparison) -> tuple[Row, ...]:
     """Hold rates from 0 to 1 by data set, draft and chain step."""
     found = []
-    for title, draft, one, two in _measures(pair):
+    for title, draft, one, two in measured(pair):
         rates_a, rates_b = _rates(one), _rates(two)
+        paired = pair.pairing.of(title, draft)
+        halves = {} if paired is None else dict(enumerate(paired.rates(), start=1))
         for step in sorted(rates_a.keys() | rates_b.keys()):
             a, b = rates_a.get(step), rates_b.get(step)
-            found.append(Row(title, draft, step, a, b, between(a, b)))
+            found.append(Row(title, draft, step, a, b, between(a, b, halves.get(step))))
     return tuple(found)
 
 
 Named = tuple[DraftName, SetMeasure] | None
 
 
-def _measures(pair: Comparison) -> Iterator[tuple[str, str, Named, Named]]:
+def measured(pair: Comparison) -> Iterator[tuple[str, str, Named, Named]]:
     """By data set (and draft): the measure of either side."""
     if pair.reports is None:
         only = pair.a.report or pair.b.report
@@ -159,10 +170,14 @@ def _gain(pair: Comparison, title: str) -> Between | None:
     return None if gain is None else Between(gain.value, gain.half_width, is_paired=True)
 
 
-def between(a: Value | None, b: Value | None) -> Between | None:
-    """B − A as of independent rows: variances add."""
+def between(
+    a: Value | None, b: Value | None, paired: float | None = None
+) -> Between | None:
+    """B − A with its paired half width; else as of independent rows: variances add."""
     if a is None or b is None:
         return None
+    if paired is not None:
+        return Between(b.value - a.value, paired, is_paired=True)
     halves = (a.half_width, b.half_width)
     known = [half for half in halves if half is not None]
     half = math.hypot(*known) if len(known) == 2 else None

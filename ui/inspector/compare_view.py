@@ -17,7 +17,6 @@ from ui.inspector.rounds import curves
 from ui.plots import Axis, Mark, nice_axis, scale, strip
 from ui.verdict import gain_text
 
-COST = Cost()  # the same for both
 Phrase = tuple[str, str]  # a draft's name for its colour or "", and the text
 
 
@@ -156,16 +155,16 @@ class Glance:
     b: str
 
 
-def glances(pair: Comparison) -> tuple[Glance, ...]:
+def glances(pair: Comparison, cost: Cost) -> tuple[Glance, ...]:
     """State, gain, codec, depth and time of either heal."""
-    sides = [_glance(heal) for heal in (pair.a, pair.b)]
+    sides = [_glance(heal, cost) for heal in (pair.a, pair.b)]
     return tuple(
         Glance(name, sides[0].get(name, ABSENT), sides[1].get(name, ABSENT))
         for name in dict.fromkeys([*sides[0], *sides[1]])
     )
 
 
-def _glance(heal: Heal) -> dict[str, str]:
+def _glance(heal: Heal, cost: Cost) -> dict[str, str]:
     found = {
         "state": heal.state,
         "layout · loss": " · ".join(filter(None, (heal.asked.layout, heal.asked.loss)))
@@ -183,16 +182,16 @@ def _glance(heal: Heal) -> dict[str, str]:
         if report.training
         else ABSENT,
         "codec to ship": f"{best.codec}, {size(best.draft_bytes)}" if best else ABSENT,
-        "draft how deep": _depth(report),
+        "draft how deep": _depth(report, cost),
     }
     return found
 
 
-def _depth(report: Report) -> str:
+def _depth(report: Report, cost: Cost) -> str:
     drawn = curves(report)
     if not drawn:
         return ABSENT
-    fast = drawn[-1].speed(COST.verify, COST.draft)
+    fast = drawn[-1].speed(cost.verify, cost.draft)
     return f"{fast.best}, then {fixed(max(fast.held))}× plain decoding"
 
 
@@ -220,7 +219,9 @@ def codec_lines(pair: Comparison) -> tuple[CodecLine, ...]:
             for r in rows
         ]
         a, b = rows
-        change = between_text(between(_codec(a), _codec(b)))
+        paired = pair.pairing.drafts.get(f"codecs.{codec}")
+        half = paired.held(paired.a.depth) if paired and paired.is_as_deep else None
+        change = between_text(between(_codec(a), _codec(b), half))
         found.append(CodecLine(codec, cells[0], cells[1], change))
     return tuple(found)
 
@@ -276,5 +277,8 @@ def training_plots(pair: Comparison) -> tuple[tuple[str, str, Markup], ...]:
 
 def _points(report: Report | None, field: str) -> tuple[Point, ...]:
     rows = report.training.rows if report and report.training else ()
-    values = ((row.step, getattr(row, field)) for row in rows)
-    return tuple(Point(step, value) for step, value in values if value is not None)
+    return tuple(
+        Point(row.step, value, row.interval if field == "held" else None)
+        for row in rows
+        if (value := getattr(row, field)) is not None
+    )

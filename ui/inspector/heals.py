@@ -1,5 +1,6 @@
 """The first page: every heal, newest first; filter, sort, pick two to compare."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -28,6 +29,7 @@ COLUMNS = (
     *("gain", "gain_half_width_95", "codecs", "took_s", "started", "command"),
 )
 STATES = ("running", "done", "cached", "interrupted", "failed", "damaged", "gone")
+SET = re.compile(r"--set[ =]'?([^\s']+)")  # what a command changed of its configuration
 # mypy has no name for what orders: numbers for one, text for another.
 ORDERS: dict[Sort, Callable[[Heal], Any]] = {
     "started": lambda heal: -heal.started.timestamp(),
@@ -50,6 +52,7 @@ class Row:
     codecs: str
     took: str
     when: str
+    changed: str
     is_unclear: bool
 
 
@@ -149,6 +152,7 @@ def _row(heal: Heal, axis: Axis) -> Row:
         codecs=ABSENT if report is None else str(len(report.codecs)),
         took=took_text(heal.took_s),
         when=when(heal.started),
+        changed=", ".join(SET.findall(heal.command)),
         is_unclear=gain is not None and abs(gain.value) <= gain.half_width,
     )
 

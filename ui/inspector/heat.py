@@ -41,7 +41,8 @@ def scale_of(values_RC: Matrix) -> Scale:
     each = max(1, len(values_RC) // SAMPLED_ROWS)
     sample = _size(values_RC[::each])
     sample = sample[sample.any(axis=1)]
-    medians = np.median(sample, axis=0) if len(sample) else np.zeros(0)
+    by_channel = np.ascontiguousarray(sample.T)
+    medians = np.median(by_channel, axis=1) if len(sample) else np.zeros(0)
     medians = medians[np.isfinite(medians) & (medians > 0)]
     if not medians.size:
         finite = sample[np.isfinite(sample)]
@@ -56,7 +57,7 @@ def heat_png(values_RC: Matrix, scale: Scale) -> bytes:
     A pixel that stands for several values shows the largest |value|, so an outlier channel
     stays a line. What is not finite has a colour of its own.
     """
-    pooled = _pooled(_size(values_RC))
+    pooled = _pooled(values_RC)
     is_finite = np.isfinite(pooled)
     with np.errstate(divide="ignore"):
         decades = np.log10(np.where(is_finite, pooled, 1.0) / scale.top)
@@ -72,14 +73,21 @@ def _size(values_RC: Matrix) -> npt.NDArray[np.floating]:
     return size
 
 
-def _pooled(size_RC: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
-    """Largest values of blocks, so that neither side exceeds its limit."""
-    tall, wide = (
-        -(-n // most) for n, most in zip(size_RC.shape, (TALLEST, WIDEST), strict=True)
-    )
-    by_row = np.maximum.reduceat(size_RC, np.arange(0, size_RC.shape[0], tall), axis=0)
-    columns = np.arange(0, size_RC.shape[1], wide)
-    return np.maximum.reduceat(by_row, columns, axis=1).astype(np.float64)
+def _pooled(values_RC: Matrix) -> npt.NDArray[np.float64]:
+    """Largest |value| of blocks, so that neither side exceeds its limit.
+
+    A block's rows at a time: they stay in the cache, the whole would not.
+    """
+    rows, columns = values_RC.shape
+    tall, wide = -(-rows // TALLEST), -(-columns // WIDEST)
+    lines = [
+        _size(values_RC[begin : begin + tall]).max(axis=0) for begin in range(0, rows, tall)
+    ]
+    by_row = np.stack(lines)
+    starts = np.arange(0, columns, wide)
+    if wide == 1:
+        return by_row.astype(np.float64)
+    return np.maximum.reduceat(by_row, starts, axis=1).astype(np.float64)
 
 
 def _palette() -> bytes:

@@ -35,7 +35,7 @@ def earlier(depot: Depot, manifest: Manifest) -> Nearest | None:
 
 
 def recipe_lines(manifest: Manifest, past: Nearest | None) -> tuple[Setting, ...]:
-    """Version and settings by dotted name; those that are no longer there come last."""
+    """Version and settings by dotted name: those that differ, then the others."""
     changed = {} if past is None else {(d.kind, d.name): d for d in past.differences}
     found = [_line("version", "version", manifest.version, changed)]
     found += [
@@ -48,7 +48,7 @@ def recipe_lines(manifest: Manifest, past: Nearest | None) -> tuple[Setting, ...
         for d in changed.values()
         if d.kind == "setting" and d.name not in known
     ]
-    return tuple(found)
+    return tuple(sorted(found, key=lambda line: line.was is None))
 
 
 def _line(

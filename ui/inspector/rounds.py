@@ -18,23 +18,27 @@ HEIGHT = 220
 
 @dataclass(frozen=True)
 class DepthCurve:
-    """Drafts held by depth 0…C with a 95 % band."""
+    """Drafts held by depth 0…C with a 95 % band; `label` tells two of one draft apart."""
 
     draft: DraftName
     held: tuple[float, ...]
     low: tuple[float, ...]
     high: tuple[float, ...]
+    label: str = ""
+
+    @property
+    def who(self) -> str:
+        """What it is called."""
+        return self.label or self.draft
 
     def speed(self, verify: float, draft: float) -> "DepthCurve":
         """What that many drafts held are worth at these costs, `ui.speed`."""
         cost = Cost(verify=verify, draft=draft)
-        return DepthCurve(
-            self.draft,
-            *(
-                tuple(expected_speed(d, kept, cost) for d, kept in enumerate(line))
-                for line in (self.held, self.low, self.high)
-            ),
+        held, low, high = (
+            tuple(expected_speed(d, kept, cost) for d, kept in enumerate(line))
+            for line in (self.held, self.low, self.high)
         )
+        return DepthCurve(self.draft, held, low, high, self.label)
 
     @property
     def best(self) -> int:
@@ -44,11 +48,12 @@ class DepthCurve:
 
 def curves(report: Report) -> tuple[DepthCurve, ...]:
     """Stale and healed, as walked anew for each depth, where that was measured."""
-    found = (_curve(name, report.measures[name]) for name in pair(report))
+    found = (curve_of(name, report.measures[name]) for name in pair(report))
     return tuple(curve for curve in found if curve is not None)
 
 
-def _curve(name: DraftName, measure: SetMeasure) -> DepthCurve | None:
+def curve_of(name: DraftName, measure: SetMeasure) -> DepthCurve | None:
+    """A draft's curve; None where no depth was walked anew."""
     walked = sorted(measure.by_depth, key=lambda one: one.depth)
     walked = [one for one in walked if one.depth]
     if not walked:
@@ -77,29 +82,37 @@ def shares(measure: SetMeasure) -> tuple[float, ...] | None:
 def rounds_plot(report: Report) -> Markup:
     """Bars beside each other, hollow stale and filled healed; a figure above each."""
     pairs = [(name, shares(report.measures[name])) for name in pair(report)]
-    drawn = [(name, values) for name, values in pairs if values is not None]
+    return bars_plot([(n, _fill(n), values) for n, values in pairs if values is not None])
+
+
+def _fill(name: str) -> str:
+    return "fs" if name == "stale" else "fh"
+
+
+def bars_plot(drawn: Sequence[tuple[str, str, Sequence[float]]]) -> Markup:
+    """Shares by drafts held, as named, each in the fill of its class."""
     if not drawn:
         return Markup("")
     axis = nice_axis(
-        [100 * v for _, values in drawn for v in values], zero=True, intervals=5
+        [100 * v for *_, values in drawn for v in values], zero=True, intervals=5
     )
-    groups = len(drawn[0][1])
+    groups = max(len(values) for *_, values in drawn)
     parts = _grid(axis)
-    for place, (name, values) in enumerate(drawn):
+    for place, (_, fill, values) in enumerate(drawn):
         for held, value in enumerate(values):
-            parts += _bar(name, (held, groups), (place, len(drawn)), 100 * value, axis)
+            parts += _bar(fill, (held, groups), (place, len(drawn)), 100 * value, axis)
     for held in range(groups):
         at = f"{100 * (held + 0.5) / groups:.2f}%"
         parts.append(element("text", str(held), x=at, y=HEIGHT + 17, text_anchor="middle"))
     label = "; ".join(
         f"{name}: " + ", ".join(f"{percent(v, 0)} % hold {h}" for h, v in enumerate(values))
-        for name, values in drawn
+        for name, _, values in drawn
     )
     return element("svg", *parts, height=HEIGHT, role="img", aria_label=label)
 
 
 def _bar(
-    name: DraftName,
+    fill: str,
     group: tuple[int, int],
     place: tuple[int, int],
     value: float,
@@ -108,10 +121,9 @@ def _bar(
     step, wide = 100 / group[1], 100 / group[1] * 0.72 / place[1]
     x = group[0] * step + step * 0.14 + place[0] * wide
     y = HEIGHT * (1 - axis.share(value))
-    fill = "fs" if name == "stale" else "fh"
     box = element("rect", class_=fill, x=f"{x:.2f}%", width=f"{wide * 0.9:.2f}%", y=y,
                   height=HEIGHT - y)  # fmt: skip
-    words = element("text", fixed(value, 0), class_="s" if name == "stale" else "h",
+    words = element("text", fixed(value, 0), class_="s" if fill == "fs" else "h",
                     x=f"{x + wide * 0.45:.2f}%", y=y - 5, text_anchor="middle")  # fmt: skip
     return [box, words]
 
@@ -128,12 +140,14 @@ def _grid(axis: Axis) -> list[Markup]:
     return parts
 
 
-def speed_plot(drawn: Sequence[DepthCurve], verify: float, draft: float) -> Markup:
-    """Expected speed by depth with its bands; the script redraws it as the sliders move."""
+def speed_plot(
+    drawn: Sequence[DepthCurve], verify: float, draft: float, *, is_live: bool = True
+) -> Markup:
+    """Expected speed by depth with its bands; a live one is redrawn as the sliders move."""
     fast = [curve.speed(verify, draft) for curve in drawn]
     ends = [v for curve in fast for v in (*curve.low, *curve.high)]
     axis = nice_axis([*ends, 0.5, max(ends) + 0.05], intervals=4)
-    depth = len(fast[0].held) - 1
+    depth = max(len(curve.held) for curve in fast) - 1
     parts = [element("g", *_grid(axis), data_ticks="")]
     parts += [
         element(
@@ -146,19 +160,19 @@ def speed_plot(drawn: Sequence[DepthCurve], verify: float, draft: float) -> Mark
     words = element("text", "plain decoding", x="100%", y=16, text_anchor="end")
     parts.append(element("g", plain, words, data_one="", transform=f"translate(0 {one:g})"))
     for curve in fast:
-        parts += _drawn(curve, axis)
+        parts += _drawn(curve, axis, depth)
     told = ", ".join(
-        f"{c.draft} best {fixed(max(c.held))} times at depth {c.best}" for c in fast
+        f"{c.who} best {fixed(max(c.held))} times at depth {c.best}" for c in fast
     )
     data = json.dumps([
-        {"who": c.draft, "held": c.held, "low": c.low, "high": c.high} for c in drawn
+        {"who": c.who, "held": c.held, "low": c.low, "high": c.high} for c in drawn
     ])  # fmt: skip
-    return element("svg", *parts, id="speed", height=HEIGHT, role="img",
-                   aria_label=f"Expected speed: {told}", data_curves=data)  # fmt: skip
+    more = {"id": "speed", "data_curves": data} if is_live else {}
+    return element("svg", *parts, **more, height=HEIGHT, role="img",
+                   aria_label=f"Expected speed: {told}")  # fmt: skip
 
 
-def _drawn(curve: DepthCurve, axis: Axis) -> list[Markup]:
-    last = len(curve.held) - 1
+def _drawn(curve: DepthCurve, axis: Axis, last: int) -> list[Markup]:
 
     def places(values: Sequence[float]) -> list[str]:
         return [
@@ -166,31 +180,33 @@ def _drawn(curve: DepthCurve, axis: Axis) -> list[Markup]:
             for d, v in enumerate(values)
         ]
 
-    short = "s" if curve.draft == "stale" else "h"
+    short, who = "s" if curve.draft == "stale" else "h", curve.who
+    dash = "5 4" if curve.label == "B" else "none"
     band = " ".join([*places(curve.high), *reversed(places(curve.low))])
     line = element(
         "svg",
-        element("polygon", class_=f"b{short}", points=band, data_who=curve.draft),
+        element("polygon", class_=f"b{short}", points=band, data_who=who),
         element("polyline", class_=f"l{short}", points=" ".join(places(curve.held)),
-                data_who=curve.draft),
+                data_who=who, stroke_dasharray=dash),
         viewBox=f"0 0 100 {HEIGHT}", width="100%", height=HEIGHT,
         preserveAspectRatio="none", overflow="visible",
     )  # fmt: skip
     dots = [
-        _dot(curve.draft, d / last, HEIGHT * (1 - axis.share(v)))
+        _dot(curve, d / last, HEIGHT * (1 - axis.share(v)))
         for d, v in enumerate(curve.held)
     ]
     best = curve.best
-    label = element("text", f"{fixed(curve.held[best])}× at {best}", class_=short,
+    words = f"{curve.label} {fixed(curve.held[best])}× at {best}".strip()
+    label = element("text", words, class_=short,
                     x=f"{100 * best / last:.2f}%",
                     y=HEIGHT * (1 - axis.share(curve.held[best])) - 14,
                     text_anchor="end" if best == last else "middle" if best else "start",
-                    data_who=curve.draft)  # fmt: skip
+                    data_who=who)  # fmt: skip
     return [line, *dots, label]
 
 
-def _dot(draft: DraftName, share: float, y: float) -> Markup:
-    inner = marker(draft, "0", 0, 0.9)
+def _dot(curve: DepthCurve, share: float, y: float) -> Markup:
+    inner = marker(curve.draft, "0", 0, 0.9)
     return element(
-        "svg", inner, x=f"{100 * share:.2f}%", y=y, overflow="visible", data_who=draft
+        "svg", inner, x=f"{100 * share:.2f}%", y=y, overflow="visible", data_who=curve.who
     )

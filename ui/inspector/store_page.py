@@ -74,6 +74,11 @@ def store(
         (entry for entry in entries if entry.stage == stage), key=lambda e: -e.changed
     )
     spaces = space_by_stage(entries)
+    filling = {
+        (one.name, one.key)
+        for run in depot.runs() if run.state == "running"
+        for one in run.record.filling
+    }  # fmt: skip
     return page(
         request, "store.html", title="Store", stage=stage, spaces=spaces,
         total=size(sum(one.size_bytes for one in spaces)), artifacts=len(entries),
@@ -81,7 +86,8 @@ def store(
         found=len(chosen), shown=SHOWN,
         damaged=[entry for entry in entries if entry.state == "damaged"],
         unfinished=[
-            (entry, when(_moment(entry.changed)), depot.progress(entry.stage, entry.key))
+            (entry, when(_moment(entry.changed)), depot.progress(entry.stage, entry.key),
+             (entry.stage, entry.key) in filling)
             for entry in entries if entry.state == "unfinished"
         ],
         aside=set_aside(depot), keep=keep, offer=keep or KEPT_RUNS,

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse
 
 from ui.answers import Answer
-from ui.figures import ABSENT, counted, duration, fixed, with_error
+from ui.figures import ABSENT, counted, duration, fixed, span, with_error
 from ui.inspector.answer import (
     Format,
     Table,
@@ -27,6 +27,7 @@ from ui.inspector.training_plots import Zoom, figures
 
 router = APIRouter()
 
+NO_INTERVALS = "This training kept no intervals: it is older than they are."
 SHOWN = 40  # evaluations of a long list; the whole is in its CSV
 TOLD_SETTINGS = ("layout", "loss", "select_by", "trainable", "lr", "batch", "steps",
                  "eval_every", "epochs", "depth", "seed")  # fmt: skip
@@ -42,6 +43,7 @@ class Line:
 
     step: str
     held: str
+    interval: str
     kl: tuple[str, ...]
     is_chosen: bool
 
@@ -124,24 +126,25 @@ def _answers(found: Training, heals: tuple[Heal, ...]) -> tuple[Answer, ...]:
         Answer(
             "How far?", steps + asked, f"{counted(len(log.evaluations), 'evaluation')}."
         ),
-        _sure(heals),
+        _sure(found, heals),
         _kl(log),
         Answer("Steps skipped?", f"{log.skipped:,}" if log.skipped else "None", skipped),
     )
 
 
-def _sure(heals: tuple[Heal, ...]) -> Answer:
-    """From the measure of a heal that used it: the log itself holds no interval."""
-    gain = next((h.report.gain for h in heals if h.report and h.report.gain), None)
-    why = (
-        "The log holds each evaluation’s rate without an interval, so the plot has no band"
-    )
-    if gain is None:
-        return Answer("How sure?", ABSENT, f"{why}; no heal has measured this draft yet.")
-    sure = with_error(gain.value, gain.half_width)
-    return Answer(
-        "How sure?", sure, f"Healed − stale as its heal measured it, 95 %. {why}."
-    )
+def _sure(found: Training, heals: tuple[Heal, ...]) -> Answer:
+    """The paired gain of a heal whose draft it is, else the best checkpoint's interval."""
+    log = found.log
+    told = [h.report for h in heals if h.report and h.report.run == found.entry.key]
+    gain = next((report.gain for report in told if report.gain), None)
+    if gain is not None:
+        sure = with_error(gain.value, gain.half_width)
+        return Answer("How sure?", sure, "Healed − stale, paired over windows, 95 %.")
+    best = log.at(log.chosen)
+    if best is None or best.interval is None:
+        return Answer("How sure?", ABSENT, NO_INTERVALS)
+    return Answer("How sure?", f"{fixed(best.interval[0])} to {fixed(best.interval[1])}",
+                  "95 % interval of the best checkpoint’s drafts held.")  # fmt: skip
 
 
 def _kl(log: Log) -> Answer:
@@ -164,8 +167,8 @@ def _lines(shown: Log) -> tuple[Line, ...]:
         if place >= len(shown.evaluations) - SHOWN or one.step in (0, shown.chosen)
     ]
     return tuple(
-        Line(f"{one.step:,}", fixed(one.held, 3), tuple(fixed(v, 4) for v in one.kl),
-             one.step == shown.chosen)
+        Line(f"{one.step:,}", fixed(one.held, 3), span(one.interval, 3),
+             tuple(fixed(v, 4) for v in one.kl), one.step == shown.chosen)
         for one in kept
     )  # fmt: skip
 
@@ -225,9 +228,10 @@ def _tables(shown: Log) -> dict[str, Table]:
             [(s.step, s.loss, s.lr, s.grad_norm, s.kind) for s in shown.steps],
         ),
         "evaluations": as_table(
-            ("step", "drafts_held", *names, "is_chosen"),
-            [(e.step, e.held, *_filled(e.kl, depth), *_filled(e.kind_kl, kinds),
-              e.step == shown.chosen) for e in shown.evaluations],
+            ("step", "drafts_held", "low_95", "high_95", *names, "is_chosen"),
+            [(e.step, e.held, *(e.interval or (None, None)), *_filled(e.kl, depth),
+              *_filled(e.kind_kl, kinds), e.step == shown.chosen)
+             for e in shown.evaluations],
         ),
     }  # fmt: skip
 

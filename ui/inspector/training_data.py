@@ -37,12 +37,16 @@ class Step:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Drafts held by the walk and held-out KL in nats, by chain step and kind of input."""
+    """Drafts held by the walk and held-out KL in nats, by chain step and kind of input.
+
+    `interval` is of `held` at 95 %; trainings of before it was kept have none.
+    """
 
     step: int
     held: Number
     kl: tuple[Number, ...]
     kind_kl: tuple[Number, ...] = ()
+    interval: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,11 @@ class Log:
     evaluations: tuple[Evaluation, ...]
     chosen: int | None
     skipped: int
+
+    @property
+    def has_intervals(self) -> bool:
+        """Whether what was evaluated has them."""
+        return any(one.interval is not None for one in self.evaluations)
 
     @property
     def last(self) -> int:
@@ -108,6 +117,7 @@ class _Evaluation(_Seen):
     step: int
     kl: tuple[float, ...]
     walk: float
+    walk_interval: tuple[float, float] | None = None
     is_best: bool
     kind_kl: tuple[float, ...] = ()
 
@@ -188,7 +198,8 @@ def _checkpoint(path: Path, changed_ns: int, size: int) -> Log:
             for s in facts.steps
         ),
         tuple(
-            Evaluation(e.step, _finite(e.walk), _finites(e.kl), _finites(e.kind_kl))
+            Evaluation(e.step, _finite(e.walk), _finites(e.kl), _finites(e.kind_kl),
+                       _interval(*(e.walk_interval or (None, None))))
             for e in facts.evaluations
         ),
         best[-1] if best else None, facts.skipped,
@@ -209,7 +220,8 @@ def _finished(path: Path, chosen: int | None, skipped: int) -> Log:
         ),
         tuple(
             Evaluation(int(row["step"] or 0), row["held"], tuple(row[n] for n in kl),
-                       tuple(row[n] for n in kinds))
+                       tuple(row[n] for n in kinds),
+                       _interval(row.get("held_low"), row.get("held_high")))
             for row in seen
         ),
         chosen, skipped,
@@ -238,6 +250,12 @@ def _numbered(rows: list[dict[str, Number]], start: str) -> list[str]:
     while f"{start}{len(found) + 1}" in names:
         found.append(f"{start}{len(found) + 1}")
     return found
+
+
+def _interval(low: Number, high: Number) -> tuple[float, float] | None:
+    if low is None or high is None or not low <= high:
+        return None
+    return (low, high)
 
 
 def _finite(value: float) -> Number:

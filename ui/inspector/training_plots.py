@@ -49,7 +49,11 @@ def figures(log: Log, zoom: Zoom) -> tuple[Figure, ...]:
 
 
 def _held(shown: Log, zoom: Zoom) -> Figure | None:
-    points = _points(shown.evaluations, lambda one: one.held)
+    points = tuple(
+        Point(one.step, one.held, one.interval)
+        for one in shown.evaluations
+        if one.held is not None
+    )
     return _evaluated(shown, zoom, points, "held", "Drafts held", "a round, held-out text")
 
 

@@ -12,11 +12,13 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from store.arrays import open_array
 from store.artifact import Artifact
 from store.tables import read_table
 from ui.inspector.blocks import Values, whole_arrays, window_values
 from ui.inspector.depot import Depot, Entry, InspectorError, NotHere
 from ui.inspector.spelling import Spelling, spelling_of
+from ui.inspector.sums import TABLE as SUMS
 
 Role = Literal["stale", "healed"]
 TABLE = "windows.arrow"
@@ -133,10 +135,18 @@ def _shape(arrays: object) -> object:
 
 
 def _held_out(depot: Depot, here: Artifact) -> tuple[int, ...]:
-    array = whole_arrays(depot, here).get("window")
-    if array is None:
+    return _numbers(depot, here.name, here.content_digest)
+
+
+@lru_cache(maxsize=16)
+def _numbers(depot: Depot, name: str, content: str) -> tuple[int, ...]:
+    """The numbers of a measure's windows: from its sums, else its array, once a content."""
+    here = depot.find(name)
+    if SUMS in here.manifest.files:
+        return tuple(read_table(here.path / SUMS).column("window").to_pylist())
+    if "window" not in here.manifest.arrays:
         return ()
-    return tuple(int(window_values(depot, array, w)) for w in range(array.windows))
+    return tuple(open_array(here.path, "window")[:].tolist())
 
 
 def read_window(depot: Depot, measures: Measures, index: int) -> Window:
@@ -187,10 +197,10 @@ def _kept_means(depot: Depot, artifact: Artifact) -> Sequence[float]:
 @lru_cache(maxsize=16)
 def _means(depot: Depot, name: str, content: str) -> tuple[float, ...]:
     """Mean drafts kept over the starts that count, by held-out window; 0 for none."""
-    arrays = whole_arrays(depot, depot.find(name))
-    found = []
-    for place in range(arrays["hit"].windows):
-        counted = window_values(depot, arrays["counted"], place)[:, 0].sum()
-        hits = window_values(depot, arrays["hit"], place).sum()
-        found.append(float(hits / counted) if counted else 0.0)
-    return tuple(found)
+    path = depot.find(name).path
+    counted_W = open_array(path, "counted")[:][:, :, 0].sum(1)
+    hit_W = open_array(path, "hit")[:].sum((1, 2))
+    return tuple(
+        float(hits / counted) if counted else 0.0
+        for hits, counted in zip(hit_W, counted_W, strict=True)
+    )

@@ -109,7 +109,7 @@ def separate(width: int) -> Round:
             output_BTH = draft.block(stored_BTH.float(), position_1T)
             laid = ChainStep(number, output_BTH, alive(batch, number))
             rows = take_rows(batch, laid, laid.alive_BT)
-            loss = objective.mean(draft, rows, compute().budget_bytes)
+            loss = objective.total(draft, rows, compute().budget_bytes) / len(rows.at_R)
         torch.autograd.backward(loss)
         adam.clip(1.0)
         adam.step(RATE)

@@ -15,7 +15,7 @@ from cmfio.models import open_weights
 from nets.draft import Draft, draft_from, fresh_draft_tensors, last_input_rms
 from nets.evaluate import Compute
 from nets.head import topk_rows
-from nets.objective import chain_losses
+from nets.objective import chain_sums
 from nets.optimizer import NamedAdam
 from nets.schedule import learning_rate
 from nets.source import Batch
@@ -90,7 +90,7 @@ def train_step(
     draft: Draft, adam: NamedAdam, batch: Batch, depth: int, lr: float = RATE
 ) -> Tensor:
     """One whole step of ours, as `fit` does it; the loss of each chain step, f64 [C]."""
-    loss_C = chain_losses(draft, batch, depth, compute())
+    loss_C = chain_sums(draft, batch, depth, compute()).means()
     torch.autograd.backward(loss_C.mean())
     adam.clip(1.0)
     adam.step(lr)

@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +19,10 @@ from tests.small_heal import small_ground
 
 BIN = Path(sys.executable).parent
 OUT = "{dir}/{stem}.healed.cmf"
-TIMEOUT_S = 90.0
+TIMEOUT_S = 180.0  # for a machine with much else to do
+COMMAND_S = 600.0  # heal up itself gives a service 300 s
+LOST = ("Failed", "Crashed")
+AT_WORK = "train_draft/*/work/progress.json"
 LONG = ["train.steps=100000", "train.patience=null", "train.eval_every=50000"]
 Found = TypeVar("Found")
 
@@ -50,15 +54,16 @@ class Lab:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=TIMEOUT_S,
+            timeout=COMMAND_S,
             check=False,
         )
 
     def heal(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         return self.run("heal", *arguments)
 
-    def up(self) -> None:
-        done = self.heal("up", "--home", str(self.site.home), "--port", str(self.site.port))
+    def up(self, *more: str) -> None:
+        here = ("--home", str(self.site.home), "--port", str(self.site.port))
+        done = self.heal("up", *here, *more)
         assert done.returncode == 0, done.stderr
 
     def down(self) -> None:
@@ -78,18 +83,32 @@ class Lab:
     def ask(self, path: str, body: object) -> Any:  # whatever JSON the server answers
         request = urllib.request.Request(
             f"{self.site.url}/api/{path}",
-            json.dumps(body).encode(),
+            None if body is None else json.dumps(body).encode(),
             {"content-type": "application/json"},
         )
-        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
-            return json.loads(answer.read())
+        for _ in range(100):
+            try:
+                with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
+                    return json.loads(answer.read())
+            except urllib.error.HTTPError as error:
+                if error.code != 503:  # its database is locked for a moment
+                    raise
+            time.sleep(0.3)
+        raise AssertionError(f"{path}: the server stays too busy to answer")
 
     def runs(self, flow: str) -> list[dict[str, Any]]:
         """Runs of a flow that were begun, the latest first."""
+        return self._runs(flow, "not_any_")
+
+    def planned(self, flow: str) -> list[dict[str, Any]]:
+        """Runs of a flow that have yet to begin."""
+        return self._runs(flow, "any_")
+
+    def _runs(self, flow: str, scheduled: str) -> list[dict[str, Any]]:
         body = {
             "sort": "START_TIME_DESC",
             "flows": {"name": {"any_": [flow]}},
-            "flow_runs": {"state": {"type": {"not_any_": ["SCHEDULED"]}}},
+            "flow_runs": {"state": {"type": {scheduled: ["SCHEDULED"]}}},
         }
         found: list[dict[str, Any]] = self.ask("flow_runs/filter", body)
         return found
@@ -116,11 +135,56 @@ class Lab:
         said = json.loads((self.site.books / f"{service}.json").read_text())
         return int(said["pid"])
 
+    def forget_training(self) -> None:
+        """So that whoever waits for a training waits for the next run's."""
+        for path in self.site.store.glob(AT_WORK):
+            path.unlink()
+
+    def scheduled(self, *overrides: str, deployment: str = "heal/small") -> str:
+        """A new run of a deployment, as its page's button would make one."""
+        made = self.ask(f"deployments/name/{deployment}", None)
+        body = {
+            "parameters": {"overrides": list(overrides)},
+            "state": {"type": "SCHEDULED"},
+        }
+        return str(self.ask(f"deployments/{made['id']}/create_flow_run", body)["id"])
+
+    def begin(self, *overrides: str) -> str:
+        """A run in the midst of its training."""
+        self.forget_training()
+        run = self.scheduled(*overrides)
+
+        def look() -> bool:
+            assert self.state_of(run) not in LOST, self.log("worker")
+            return bool(list(self.site.store.glob(AT_WORK)))
+
+        wait_until(look, "training")
+        return run
+
+    def log(self, service: str) -> str:
+        """The end of what a service said."""
+        return (self.site.books / f"{service}.log").read_text()[-4000:]
+
+    def state_of(self, run: str) -> str:
+        """What the server takes a run to be, as `Completed`."""
+        (found,) = self.ask("flow_runs/filter", {"flow_runs": {"id": {"any_": [run]}}})
+        return str(found["state_name"])
+
+    def ended(self, run: str, timeout_s: float = TIMEOUT_S) -> str:
+        """The state a run ends in."""
+        final = {"Completed", *LOST}
+        return wait_until(lambda: final & {self.state_of(run)}, "its end", timeout_s).pop()
+
+    def completes(self, *overrides: str) -> None:
+        """A run that is watched to its good end."""
+        done = self.deployed(*overrides)
+        assert done.returncode == 0, done.stdout + done.stderr
+
     def training(self) -> None:
         """Waits for a training that has begun; the long one, which doesn't end."""
 
         def look() -> bool:
-            for path in self.site.store.glob("train_draft/*/work/progress.json"):
+            for path in self.site.store.glob(AT_WORK):
                 said = json.loads(path.read_text())
                 if said["total"] == 100000 and said["done"] > 0:
                     return True
@@ -160,10 +224,9 @@ def _deployments() -> dict[str, Any]:
     own = {
         **heal, "name": "small", "parameters": {"conf": "small.yaml", "overrides": []}
     }  # fmt: skip
-    return {
-        **shipped,
-        "deployments": [own, {**nightly, "parameters": {"conf": "night.yaml"}}],
-    }
+    wide = {**own, "name": "wide", "concurrency_limit": None}
+    night = {**nightly, "parameters": {"conf": "night.yaml"}}
+    return {**shipped, "deployments": [own, wide, night]}
 
 
 def processes_of(root: Path) -> list[int]:

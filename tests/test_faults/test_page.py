@@ -10,7 +10,7 @@ TESTS = HERE.parent
 def test_every_row_names_tests_that_exist() -> None:
     page = (HERE.parents[1] / "docs" / "reliability.md").read_text()
     lines = [line for line in page.splitlines() if line.startswith("| ")]
-    rows = [line for line in lines if not line.startswith("| fault |")]
+    rows = [line for line in lines if not line.startswith(("| fault |", "| case |"))]
     assert len(rows) > 30
     here = {name for path in HERE.glob("test_*.py") for name in defined_in(path)}
     for row in rows:

@@ -4,7 +4,7 @@ BIN := .venv/bin
 export HF_HUB_OFFLINE := 1
 export TRANSFORMERS_OFFLINE := 1
 
-.PHONY: demo smollm2 test e2e faults big browser check audit bench bench-peer experiments fix clean
+.PHONY: demo smollm2 test e2e faults big browser check audit bench bench-peer bench-gpu experiments scale scale-plan fix clean
 
 demo: .venv/.ready
 	$(BIN)/heal demo
@@ -27,6 +27,10 @@ e2e: .venv/.ready-dev
 # A trunk of 3 GB through 1 GiB of memory, under a limit that the kernel enforces.
 big: .venv/.ready-dev
 	$(BIN)/python -m pytest tests -q -m big
+
+# Clusters of dask and ray, ranks and buckets, two processes each, on loopback; minutes.
+scale: .venv/.ready-scale
+	$(BIN)/python -m pytest tests/test_scale -q -m scale
 
 # The inspector in Debian's Chromium: apt-get install chromium.
 browser: .venv/.ready-dev
@@ -52,6 +56,14 @@ bench: .venv/.ready .venv/.smollm2
 experiments: .venv/.ready .venv/.smollm2
 	$(BIN)/python -m bench.experiments
 
+# One card, 8 minutes: as on the CPU? And how near to what the card can do?
+bench-gpu: .venv/.ready
+	$(BIN)/python -m bench.gpu
+
+# How many machines a heal can use, simulated from rates in docs/scaling.json; writes docs/scaling.md's tables.
+scale-plan: .venv/.ready
+	$(BIN)/python -m bench.scale
+
 # Beside the nearest peer: HEAL_PEER_PYTHON is a Python of a venv with speculators==0.9.0.
 bench-peer: .venv/.ready
 	$(BIN)/python -m bench.peer_training
@@ -74,6 +86,10 @@ clean:
 
 .venv/.ready-dev: .venv/.ready
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[gguf,dev]'
+	touch $@
+
+.venv/.ready-scale: .venv/.ready-dev
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[gguf,dev,dask,ray]'
 	touch $@
 
 # In an environment of its own: it shares dependencies with what it audits.

@@ -3,6 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 export HF_HUB_OFFLINE := 1
 export TRANSFORMERS_OFFLINE := 1
+# A process a core, each file's tests in one of them; two threads on a busy core are slower than one.
+CORES := -n auto --dist loadfile
 
 .PHONY: demo smollm2 test e2e faults big browser check audit bench bench-peer bench-gpu experiments scale scale-plan fix clean
 
@@ -13,7 +15,7 @@ smollm2: .venv/.ready .venv/.smollm2
 	$(BIN)/heal demo --model smollm2
 
 test: .venv/.ready-dev
-	$(BIN)/python -m pytest tests -q --ignore tests/test_faults
+	$(BIN)/python -m pytest tests -q $(CORES) --ignore tests/test_faults
 
 # Kills, full disks, damage, done to the real program.
 faults: .venv/.ready-dev
@@ -41,7 +43,7 @@ check: .venv/.ready-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy bench cmfio conf flows nets store tasks tests ui
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest tests -q
+	$(BIN)/python -m pytest tests -q $(CORES)
 
 # Known weaknesses of the pinned versions, asked of PyPI: needs the network, so no part of
 # check. Strict: a version that could not be asked about is a failure, not a pass.

@@ -15,7 +15,7 @@ import pytest
 HERE = Path(__file__).parents[1]
 SHIPPED = ("cmfio", "conf", "flows", "nets", "store", "tasks", "ui")
 ROOMS = (*SHIPPED, "bench", "tests")
-# Of clusters: a hundred megabytes that only `make scale` installs.
+# Of clusters: what a plain install does without.
 ENGINES = ("dask", "ray")
 EXTRAS = ("dask", "dev", "gguf", "kubernetes", "ray", "s3")
 # Of the program that training is raced against, in an environment of its own.

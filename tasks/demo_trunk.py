@@ -31,7 +31,7 @@ class TokenizerSettings(Settings):
     bytes_a_set: int
 
 
-@stage("train_tokenizer", version=1)
+@stage("train_tokenizer", version=2)
 def train_tokenizer(
     out: Path, settings: TokenizerSettings, runtime: Runtime, *, sets: Sequence[DataSet]
 ) -> Mapping[str, object]:

@@ -59,7 +59,7 @@ def _expected(
     return {"windows": windows, "held_out": held_out, "tokens": tokens}
 
 
-@stage("pack_windows", version=2, expects=_expected)
+@stage("pack_windows", version=3, expects=_expected)
 def pack_windows(
     out: Path,
     settings: PackSettings,

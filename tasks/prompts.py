@@ -61,7 +61,7 @@ def _expected_prompts(
     return {"prompts": records, "tokens": records * (settings.first or settings.limit)}
 
 
-@stage("take_prompts", version=1, expects=_expected_prompts)
+@stage("take_prompts", version=2, expects=_expected_prompts)
 def take_prompts(
     out: Path,
     settings: PromptSettings,

@@ -13,7 +13,9 @@ from tasks.windows import cut_text, shuffled, take_records
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
 
-BYTES_A_TOKEN = 32  # no tokenizer we know packs more text into a token on average
+BYTES_A_TOKEN = 4  # of program text and English, about
+TEXT_PIECE_BYTES = 4096
+WHOLE = 1 << 62  # bytes, more than any file has
 
 
 def read_records(
@@ -21,11 +23,13 @@ def read_records(
 ) -> list[tuple[int, ...]]:
     """The set's records, shuffled and capped (healing.md §4, steps 1 to 3).
 
-    Whole text files are shuffled first, then cut into records of at most `limit` tokens,
-    then those are shuffled: so only the files that fill the cap are ever tokenised.
+    Text files are cut into records of at most `limit` tokens, and those shuffled. Where the
+    cap leaves most of the text out, pieces of about `limit` tokens are shuffled first and
+    tokenised until it is filled: so a small cap is a sample of all files, and only what
+    fills it is ever read and tokenised.
     """
     if kind_of(data) == "ids":
-        return take_records(_documents(data, tokens, _as_ids), tokens)
+        return take_records(_documents(data, tokens, limit, _as_ids), tokens)
     if tokenizer is None:
         raise InputError(
             f"data set {data.name}: holds text and the model carries no tokenizer; give "
@@ -34,7 +38,7 @@ def read_records(
     encoder = load_tokenizer(vocab_bytes(tokenizer), "the model")
     if data.kind == "table":
         return take_records(
-            _documents(data, tokens, lambda t: [_encode(encoder, t).ids]), tokens
+            _documents(data, tokens, limit, lambda t: [_encode(encoder, t).ids]), tokens
         )
 
     def pieces(text: str | list[int]) -> list[list[int]]:
@@ -42,15 +46,15 @@ def read_records(
         ends = [end for _, end in encoding.offsets]
         return list(cut_text(encoding.ids, str(text), ends, limit))
 
-    records = list(_documents(data, tokens, pieces))
+    records = list(_documents(data, tokens, limit, pieces))
     return take_records([records[place] for place in shuffled(len(records))], tokens)
 
 
 def take_texts(data: DataSet, most_bytes: int) -> list[str]:
     """Texts of a set in its shuffled order until they hold `most_bytes`."""
-    sizes = weigh(data)
+    sizes = weigh(data, TEXT_PIECE_BYTES)
     chosen = _prefix(shuffled(len(sizes)), sizes, most_bytes)
-    return [str(text) for text in gather(data, chosen, most_bytes)]
+    return [str(text) for text in gather(data, chosen, TEXT_PIECE_BYTES)]
 
 
 def _as_ids(document: str | list[int]) -> list[list[int]]:
@@ -64,10 +68,14 @@ def _encode(encoder: "Tokenizer", text: str | list[int]) -> "Encoding":
 
 
 def _documents(
-    data: DataSet, tokens: int, records_of: Callable[[str | list[int]], list[list[int]]]
+    data: DataSet,
+    tokens: int,
+    limit: int,
+    records_of: Callable[[str | list[int]], list[list[int]]],
 ) -> Iterator[list[int]]:
     """Records of the documents in shuffled order, until they hold `tokens` ids."""
-    sizes = weigh(data)
+    piece_bytes = _piece_bytes(data, tokens, limit)
+    sizes = weigh(data, piece_bytes)
     if not any(sizes):
         raise InputError(
             f"data set {data.name}: has no records with anything in them; check its path, "
@@ -77,12 +85,18 @@ def _documents(
     while waiting and left > 0:
         chosen = _prefix(waiting, sizes, left)
         waiting = waiting[len(chosen) :]
-        for document in gather(data, chosen, left * BYTES_A_TOKEN):
+        for document in gather(data, chosen, piece_bytes):
             for record in records_of(document):
                 yield record
                 left -= len(record)
             if left <= 0:
                 return
+
+
+def _piece_bytes(data: DataSet, tokens: int, limit: int) -> int:
+    """Whole files where the cap takes about all of them, else a record's worth of text."""
+    has = sum(file.stat().st_size for file in data.files)
+    return WHOLE if has <= tokens * BYTES_A_TOKEN else limit * BYTES_A_TOKEN
 
 
 def _prefix(waiting: Sequence[int], sizes: Sequence[int], enough: int) -> list[int]:

@@ -20,7 +20,7 @@ from conf.schema import DataSpec
 from store.digests import FileDigests
 from store.keys import digest_of
 from tasks.errors import InputError
-from tasks.text_files import head_of, refuse_binary
+from tasks.text_files import Pieces, refuse_binary
 
 TABLES = {".parquet", ".arrow", ".jsonl"}
 TEXTS = {
@@ -159,23 +159,27 @@ def _refuse_tdata(path: Path) -> None:
         )
 
 
-def weigh(data: DataSet) -> list[int]:
-    """Each record's size, in file order: ids of a table's `ids`, else bytes of text."""
+def weigh(data: DataSet, piece_bytes: int) -> list[int]:
+    """Each record's size, in file order: ids of a table's `ids`, else bytes of text.
+
+    The records of text files are their pieces of about `piece_bytes`.
+    """
     if data.kind == "topics":
         return [len(text) for text in _topics()]
     if data.kind == "text":
-        return [file.stat().st_size for file in data.files]
+        return Pieces(data.files, piece_bytes).sizes()
     column = kind_of(data)
     return [len(_checked(row, column, data)) for row in _rows(data)]
 
 
-def gather(data: DataSet, places: Sequence[int], most_bytes: int) -> list[str | list[int]]:
-    """The records at `places`, in that order; of a text file its first `most_bytes`."""
+def gather(data: DataSet, places: Sequence[int], piece_bytes: int) -> list[str | list[int]]:
+    """The records at `places`, in that order."""
     if data.kind == "topics":
         topics = _topics()
         return [topics[place] for place in places]
     if data.kind == "text":
-        return [head_of(data.files[place], most_bytes) for place in places]
+        pieces = Pieces(data.files, piece_bytes)
+        return [pieces.read(place) for place in places]
     wanted, column = set(places), kind_of(data)
     found = {
         i: _checked(row, column, data) for i, row in enumerate(_rows(data)) if i in wanted

@@ -1,7 +1,10 @@
-"""Text files of a data set: their first bytes, and whether they are text at all."""
+"""Text files of a data set: whether they are text at all, and pieces of them."""
 
+from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import accumulate, takewhile
 from pathlib import Path
+from typing import BinaryIO
 
 from tasks.errors import InputError
 
@@ -20,7 +23,44 @@ def refuse_binary(files: Sequence[Path]) -> None:
             )
 
 
-def head_of(file: Path, most_bytes: int) -> str:
-    """The text's first bytes; what isn't UTF-8 is replaced."""
-    with file.open("rb") as source:
-        return source.read(most_bytes).decode("utf-8", errors="replace")
+class Pieces:
+    """Text files in pieces of about `piece_bytes`: a sample of all of them is few reads.
+
+    Piece k of a file lies between the borders at or after its byte `k · piece_bytes` and
+    that of the next: behind a blank line, else behind a line, else between characters.
+    """
+
+    def __init__(self, files: Sequence[Path], piece_bytes: int) -> None:
+        self.files = files
+        self.piece_bytes = piece_bytes
+        self.bytes = [file.stat().st_size for file in files]
+        self.ends = list(accumulate(-(-size // piece_bytes) for size in self.bytes))
+
+    def sizes(self) -> list[int]:
+        """Bytes of each piece, about; of all pieces together, exactly."""
+        step = self.piece_bytes
+        return [min(step, size - at) for size in self.bytes for at in range(0, size, step)]
+
+    def read(self, place: int) -> str:
+        """The text of a piece, which can be empty; what isn't UTF-8 is replaced."""
+        index = bisect_right(self.ends, place)
+        first = place - (self.ends[index - 1] if index else 0)
+        with self.files[index].open("rb") as source:
+            start, stop = (
+                self._border(source, k * self.piece_bytes, self.bytes[index])
+                for k in (first, first + 1)
+            )
+            source.seek(start)
+            return source.read(stop - start).decode("utf-8", errors="replace")
+
+    def _border(self, source: BinaryIO, at: int, size: int) -> int:
+        if at == 0 or at >= size:
+            return min(at, size)
+        source.seek(at - 2)
+        text = source.read(self.piece_bytes + 2)
+        for mark, behind in ((b"\n\n", 0), (b"\n", 1)):
+            found = text.find(mark, behind)
+            if found >= 0:
+                return at - 2 + found + len(mark)
+        inside = takewhile(lambda byte: byte & 0xC0 == 0x80, text[2:5])
+        return at + len(list(inside))

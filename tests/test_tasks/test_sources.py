@@ -43,7 +43,7 @@ def write_table(path: Path, rows: Sequence[Row]) -> Path:
 
 
 def records(data: DataSet) -> list[str | list[int]]:
-    return gather(data, range(len(weigh(data))), 1 << 20)
+    return gather(data, range(len(weigh(data, 1 << 20))), 1 << 20)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_table_of_ids_less_what_is_not_for_training(
     path = write_table(tmp_path / f"own{suffix}", ROWS)
     data = open_set(f"{path}@50", digests)
     assert (data.name, data.tokens, kind_of(data)) == (f"own{suffix}", 50, "ids")
-    assert weigh(data) == [3, 2, 0]
+    assert weigh(data, 1) == [3, 2, 0]
     assert records(data) == [[5, 6, 7], [9, 10], []]
     assert gather(data, [1, 0], 1) == [[9, 10], [5, 6, 7]]
 
@@ -103,7 +103,8 @@ def test_a_folder_is_read_in_the_order_of_its_paths(
     data = open_set(str(tree(tmp_path / "prose")), digests)
     assert data.name == "prose"
     assert records(data) == ["first", "second", "third"]
-    assert gather(data, [2], 3) == ["thi"]
+    assert weigh(data, 1 << 20) == [5, 6, 5]
+    assert gather(data, [2], 1 << 20) == ["third"]
 
 
 def test_a_glob_and_a_file_of_any_suffix(tmp_path: Path, digests: FileDigests) -> None:

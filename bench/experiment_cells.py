@@ -18,6 +18,7 @@ from flows.heal import settings_of
 from flows.runtime import open_runtime
 from flows.wiring import Start
 from nets.hold import HoldArrays
+from store.artifact import Artifact
 from tasks.measure import read_holds
 from tasks.model_file import ModelFile
 from tasks.progress import make_progress
@@ -39,10 +40,15 @@ class Job:
 
 @dataclass(frozen=True)
 class Result:
-    """What a heal held on one ground, and the seconds its training took."""
+    """What a heal held on one ground, and the seconds its training took.
+
+    `sampled` bounds the share of first drafts accepted where both sides sample at
+    temperature 1; None where that was not measured.
+    """
 
     holds: HoldArrays
     seconds: float
+    sampled: tuple[float, float] | None = None
 
 
 def jobs_of(name: str, experiment: Experiment) -> list[Job]:
@@ -115,7 +121,7 @@ class Bench:
         draft = ground.trained(start.draft, settings, runtime, label)
         took = draft.manifest.seconds
         return {
-            name: Result(read_holds(other.measured(draft, runtime, label)), took)
+            name: _result(other.measured(draft, runtime, label), took)
             for name, other in self._measured_on(job, experiment)
         }
 
@@ -125,6 +131,12 @@ class Bench:
         for name, overrides in experiment.measured.items():
             config = heal_config(job.place.demo, job.place.set, overrides)
             yield name, self.ground(job.place.demo, config)
+
+
+def _result(measured: Artifact, seconds: float) -> Result:
+    told = {one["temperature"]: one for one in measured.manifest.numbers["sampling"]}
+    first = told[1.0]["steps"][0]["sampled"] if 1.0 in told else None
+    return Result(read_holds(measured), seconds, first and (first[0], first[1]))
 
 
 def heal_config(demo: str, *overrides: Overrides) -> RunConfig:

@@ -3,7 +3,7 @@
 Axes: N bootstrap draws of the held-out windows, the same for all cells of a table.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +23,15 @@ from nets.hold import (
 )
 
 PAGE, DATA = HOME / "docs" / "experiments.md", HOME / "docs" / "experiments.json"
+COLUMNS = (
+    "held, walk",
+    "by seed",
+    "gain over stale [95 %]",
+    "over the first cell [95 %]",
+    "by starts",
+    "r1 / r2 / r3",
+    "training",
+)
 MARK = "<!-- tables: python -m bench.experiments -->"
 
 
@@ -31,7 +40,10 @@ Spread = tuple[float, float, float]  # a value and its 95 % interval
 
 @dataclass(frozen=True)
 class Row:
-    """A cell's means over seeds; `gain` is over the stale draft, `over` over cell 1."""
+    """A cell's means over seeds; `gain` is over the stale draft, `over` over cell 1.
+
+    `sampled` bounds the first draft's acceptance where both sides sample at temperature 1.
+    """
 
     cell: str
     walk: float
@@ -41,6 +53,7 @@ class Row:
     over: Spread | None
     hold_rates: tuple[float, ...]
     seconds: float
+    sampled: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -108,7 +121,16 @@ def _row(
         over=over,
         hold_rates=tuple(np.mean([rates(walk) for walk in walks], axis=0).tolist()),
         seconds=float(np.median([heal.seconds for heal in heals])),
+        sampled=_mean_sampled(heals),
     )
+
+
+def _mean_sampled(heals: Sequence[Result]) -> tuple[float, float] | None:
+    told = [heal.sampled for heal in heals if heal.sampled]
+    if not told:
+        return None
+    low, high = np.mean(told, axis=0)
+    return float(low), float(high)
 
 
 def _mean_held(heals: Sequence[Result]) -> float:
@@ -146,6 +168,9 @@ def _place(one: Answer) -> tuple[str, str, str]:
 
 def _table(one: Answer) -> str:
     where = f", measured on {one.measured}" if one.measured else ""
+    heads = ["cell", *COLUMNS]
+    if sampled := any(row.sampled for row in one.rows):
+        heads.append("sampled, first draft")
     return "\n".join(
         [
             f"### {one.experiment}: {one.demo}{where}",
@@ -153,22 +178,29 @@ def _table(one: Answer) -> str:
             f"{one.question} Stale {one.stale:.3f} drafts held a round by the walk; "
             f"seeds {', '.join(map(str, one.seeds))}, {one.windows} held-out windows.",
             "",
-            "| cell | held, walk | by seed | gain over stale [95 %] | over the first cell "
-            "[95 %] | by starts | r1 / r2 / r3 | training |",
-            "|---|---|---|---|---|---|---|---|",
-            *[_line(row) for row in one.rows],
+            _joined(heads),
+            "|" + "---|" * len(heads),
+            *[_joined(_cells(row, sampled=sampled)) for row in one.rows],
             "",
         ]
     )
 
 
-def _line(row: Row) -> str:
-    return (
-        f"| {row.cell} | {row.walk:.3f} | {min(row.by_seed):.3f}–{max(row.by_seed):.3f} "
-        f"| {_spread(row.gain)} | {'–' if row.over is None else _spread(row.over)} "
-        f"| {row.starts:.3f} | {' / '.join(f'{r:.3f}' for r in row.hold_rates)} "
-        f"| {row.seconds:.0f} s |"
-    )
+def _cells(row: Row, *, sampled: bool) -> Iterator[str]:
+    yield row.cell
+    yield f"{row.walk:.3f}"
+    yield f"{min(row.by_seed):.3f}–{max(row.by_seed):.3f}"
+    yield _spread(row.gain)
+    yield "–" if row.over is None else _spread(row.over)
+    yield f"{row.starts:.3f}"
+    yield " / ".join(f"{rate:.3f}" for rate in row.hold_rates)
+    yield f"{row.seconds:.0f} s"
+    if sampled:
+        yield "–" if row.sampled is None else "{:.3f}–{:.3f}".format(*row.sampled)
+
+
+def _joined(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def _spread(values: Spread) -> str:

@@ -15,6 +15,8 @@ Model = TypeVar("Model", bound=BaseModel)
 Raw = dict[str, Any]  # parsed YAML: checked by pydantic right after
 
 SHIPPED = Path(__file__).parent
+# Said to whoever gives a model where its configuration is asked for.
+MODEL_GOES_INTO = "a configuration is YAML, in which `student:` names the model"
 
 
 def find_config(name: str | Path) -> Path:
@@ -30,6 +32,8 @@ def find_config(name: str | Path) -> Path:
             return own
     if path.parent in (Path(), Path("conf")) and _is_file(shipped):
         return shipped
+    if path.is_dir():
+        raise ConfigError(f"{name}: is a folder; {MODEL_GOES_INTO}")
     known = ", ".join(sorted(p.stem for p in SHIPPED.glob("*.yaml")))
     raise ConfigError(f"{name}: there is no such configuration; shipped ones are {known}")
 
@@ -50,7 +54,9 @@ def read_yaml(path: Path) -> Raw:
     """The mapping in a YAML file, `{}` if the file is empty."""
     try:
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: is not text; {MODEL_GOES_INTO}") from error
+    except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from error
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: is not YAML: {error}") from error

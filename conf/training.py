@@ -22,7 +22,7 @@ class TrainChoices(Settings):
     `hard` is the share of the target's mass that goes to the trunk's own token.
     `step_weights` are those of the chain steps in the loss: the probability that a round
     reaches each, all alike, or as listed. `through_chain` lets the gradient of a step reach
-    those before it through its input.
+    those before it through its input (`exact` alone unrolls a chain in one step).
 
     From chain step 2 on, `on_path` trains only chains that a decode would run (fed with the
     trunk's own tokens), `anchors` only a share of the starts: the head is most of the cost
@@ -34,9 +34,9 @@ class TrainChoices(Settings):
     stride: Annotated[int, Field(ge=1)] | None = None
     refresh: Annotated[int, Field(ge=0)] = 150
     loss: Loss = "tail_kl"
-    hard: Annotated[float, Field(ge=0, le=1)] = 0.0
+    hard: Annotated[float, Field(ge=0, le=1)] = 0.25
     step_weights: StepWeights = "reach"
-    through_chain: bool = False
+    through_chain: bool = True
     lr: Annotated[float, Field(gt=0)] = 2e-5
     batch: Annotated[int, Field(ge=1)] = 2
     eval_every: Annotated[int, Field(ge=1)] = 25
@@ -67,7 +67,7 @@ class TrainChoices(Settings):
                 "must be at least train.depth"
             )
         if self.layout != "exact":
-            only = ("through_chain", "on_path", "anchors", "step_weights")
+            only = ("on_path", "anchors", "step_weights")
             fields = type(self).model_fields
             chosen = [n for n in only if getattr(self, n) != fields[n].default]
             if chosen:
@@ -91,7 +91,10 @@ class TrainChoices(Settings):
 
 
 class TrainConfig(TrainChoices):
-    """Draft training. `steps`, when given, replaces `epochs`; 0 epochs only measure."""
+    """Draft training. `steps`, when given, replaces `epochs`; 0 epochs only measure.
+
+    `trainable: auto` is all of the draft with `exact` or a fresh draft, else its block.
+    """
 
     trainable: Literal["auto", "block", "all"] = "auto"
     epochs: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0

@@ -114,7 +114,7 @@ def fresh_draft(ground: Ground, runtime: Runtime) -> Artifact:
 def settings_of(config: RunConfig, ground: Ground, start: Start) -> TrainSettings:
     """The training settings with every `auto` resolved, and epochs turned into steps."""
     train = config.train
-    whole = "all" if start.is_fresh else "block"
+    whole = "all" if start.is_fresh or train.layout == "exact" else "block"
     steps = train.steps or steps_of_epochs(
         ground.windows, train.epochs, train.batch, train.kinds
     )

@@ -39,7 +39,8 @@ def test_defaults_are_those_of_healing_md(tmp_path: Path) -> None:
     assert (pack.window, config.trunk.topk) == (2048, 64)
     assert (pack.split, pack.isolate, pack.hold_all) == ("records", False, False)
     assert (train.layout, train.depth, measure.depth) == ("exact", 3, 3)
-    assert (train.loss, train.hard, train.step_weights) == ("tail_kl", 0.0, "reach")
+    assert (train.loss, train.hard, train.step_weights) == ("tail_kl", 0.25, "reach")
+    assert (train.trainable, train.through_chain) == ("auto", True)
     assert (train.lr, train.batch, train.refresh) == (2e-5, 2, 150)
     assert (train.eval_every, train.patience, train.select_by) == (25, 6, "walk")
     assert DataSpec(path="a").tokens == 393_216
@@ -105,6 +106,16 @@ def test_what_lies_here_comes_before_what_is_shipped(
 def test_yaml_that_is_none_says_so(tmp_path: Path) -> None:
     assert "is not YAML" in message(tmp_path, "a: [b")
     assert "settings are `key: value` lines" in message(tmp_path, "- a\n")
+
+
+def test_a_model_in_place_of_a_configuration_is_told_where_it_belongs(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "model.cmf").write_bytes(b"CMF\x01\xff\xfe")
+    with pytest.raises(ConfigError, match=r"is not text; .*`student:` names the model"):
+        load_config(RunConfig, tmp_path / "model.cmf")
+    with pytest.raises(ConfigError, match=r"is a folder; .*`student:` names the model"):
+        load_config(RunConfig, tmp_path)
 
 
 def test_specs_may_be_text_or_mappings(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ export TRANSFORMERS_OFFLINE := 1
 # A process a core, each file's tests in one of them; two threads on a busy core are slower than one.
 CORES := -n auto --dist loadfile
 
-.PHONY: demo smollm2 test e2e faults big browser check audit bench bench-peer bench-gpu experiments scale scale-plan fix clean
+.PHONY: demo smollm2 test e2e faults big browser check docs-check wheel audit bench bench-peer bench-gpu experiments scale scale-plan fix clean
 
 demo: .venv/.ready
 	$(BIN)/heal demo
@@ -44,6 +44,15 @@ check: .venv/.ready-dev
 	$(BIN)/mypy bench cmfio conf flows nets store tasks tests ui
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest tests -q $(CORES)
+
+# Every command of README and docs that can run here, with a small model made first; minutes.
+docs-check: .venv/.ready-dev
+	$(BIN)/python -m pytest tests/test_docs -q
+	$(BIN)/python -m tests.test_docs.run
+
+# A wheel of a clean checkout, installed into an environment of its own: programs, settings, pages.
+wheel: .venv/.ready-dev
+	$(BIN)/python -m pytest tests/test_release.py -q -m release
 
 # Known weaknesses of the pinned versions, asked of PyPI: needs the network, so no part of
 # check. Strict: a version that could not be asked about is a failure, not a pass.

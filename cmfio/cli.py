@@ -11,7 +11,7 @@ from cmfio.cli_output import EXIT_FAILURE, bar, refusing, say, speaking
 app = typer.Typer(
     help="Look into .cmf model containers, check, compare, convert, import, export.",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
 )
 ModelPath = Annotated[

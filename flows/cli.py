@@ -1,16 +1,13 @@
 """`heal`: the command line. Says its first line before anything heavy is imported."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from conf.errors import ConfigError
 from conf.machine import keep_freed_memory
 from flows.command import (
     BAD_INPUT,
-    FAILED,
     AsJson,
     ConfigName,
     Sets,
@@ -20,6 +17,7 @@ from flows.command import (
     tell,
     tell_json,
 )
+from flows.demo_cli import demo, fold
 from flows.dump_cli import dump
 from flows.operations_cli import Home, operations_app
 from flows.store_upkeep_cli import store_app
@@ -29,17 +27,57 @@ from flows.ui_cli import ui
 
 app = typer.Typer(
     name="heal",
-    help="Retrains a stale multi-token-prediction draft on its own trunk.",
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
 )
 
-app.add_typer(store_app, name="store")
-app.command()(ui)
-app.command("try")(try_model)
-app.command()(dump)
-app.add_typer(operations_app)
+LOOK, MORE, SERVE = "Looking", "Models and the store", "Every night"
+
+
+def _tell_version(is_asked: bool) -> None:
+    if is_asked:
+        from importlib.metadata import version
+
+        tell(f"mtp-heal {version('mtp-heal')}")
+        raise typer.Exit
+
+
+@app.callback()
+def program(
+    is_version_asked: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            is_eager=True,
+            callback=_tell_version,
+            help="Say which version this is, and end.",
+        ),
+    ] = False,
+) -> None:
+    """Retrains a stale multi-token-prediction draft on its own trunk.
+
+    Begin with `heal demo`, or with your own model: `heal doctor MODEL TEXT`.
+    """
+
+
+app.command()(demo)
+
+
+@app.command()
+def doctor(
+    model: Annotated[Path, typer.Argument(help="A .cmf, or a Hugging Face folder.")],
+    data: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="PATH[@TOKENS]", help="Data as in a configuration."),
+    ] = None,
+    overrides: Sets = None,
+    store: StoreOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tells what would block or bias a heal; with data, probes how the draft is wired."""
+    say(f"heal doctor {model}")
+    guarded(lambda: _doctor(model, data or [], overrides or [], store, as_json))
 
 
 @app.command()
@@ -65,7 +103,7 @@ def plan(
     guarded(lambda: _plan(config, overrides or [], store, as_json))
 
 
-@app.command()
+@app.command(rich_help_panel=LOOK)
 def status(
     store: StoreOption = None,
     last: Annotated[int, typer.Option(min=1, help="How many runs, newest first.")] = 10,
@@ -76,7 +114,7 @@ def status(
     guarded(lambda: _status(store, last, home, as_json))
 
 
-@app.command()
+@app.command(rich_help_panel=LOOK)
 def report(
     run: Annotated[
         str, typer.Argument(help="A run's id, a report's key, their beginning, or last.")
@@ -93,52 +131,12 @@ def report(
     guarded(lambda: _report(run, out, is_opened, store))
 
 
-@app.command()
-def demo(
-    model: Annotated[
-        str, typer.Option(help="tiny (made here) or smollm2 (a real model).")
-    ] = "tiny",
-    overrides: Sets = None,
-    store: StoreOption = None,
-    as_json: AsJson = False,
-) -> None:
-    """Shows the whole story: a model, its draft, a fold that makes it stale, the heal."""
-    say(f"heal demo --model {model}")
-    guarded(lambda: _demo(model, overrides or [], store, as_json))
-
-
-@app.command()
-def fold(
-    model: Annotated[Path, typer.Argument(help="A .cmf model.")],
-    out: Annotated[Path, typer.Argument(help="The folded .cmf to write.")],
-    drop: Annotated[str, typer.Option(help="Layers to drop, e.g. 13,14,25.")] = "",
-    ffn: Annotated[
-        str,
-        typer.Option(
-            help="Share of FFN neurons kept: one, or one for each layer that stays."
-        ),
-    ] = "1",
-    store: StoreOption = None,
-) -> None:
-    """Makes a smaller model: drops layers and FFN neurons, the least by weight first."""
-    say(f"heal fold {model}")
-    guarded(lambda: _fold(model, out, drop, ffn, store))
-
-
-@app.command()
-def doctor(
-    model: Annotated[Path, typer.Argument(help="A .cmf, or a Hugging Face folder.")],
-    data: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[PATH[@TOKENS]]...", help="Data as in a configuration."),
-    ] = None,
-    overrides: Sets = None,
-    store: StoreOption = None,
-    as_json: AsJson = False,
-) -> None:
-    """Tells what would block or bias a heal; with data, probes how the draft is wired."""
-    say(f"heal doctor {model}")
-    guarded(lambda: _doctor(model, data or [], overrides or [], store, as_json))
+app.command(rich_help_panel=LOOK)(ui)
+app.command("try", rich_help_panel=LOOK)(try_model)
+app.command(rich_help_panel=MORE)(fold)
+app.command(rich_help_panel=MORE)(dump)
+app.add_typer(store_app, name="store", rich_help_panel=MORE)
+app.add_typer(operations_app, rich_help_panel=SERVE)
 
 
 def main() -> None:
@@ -170,50 +168,6 @@ def _run(name: str, overrides: list[str], store: Path | None, as_json: bool) -> 
                 "stages": stages_json(runtime),
             }
         )
-    return 0
-
-
-def _demo(model: str, overrides: list[str], store: Path | None, as_json: bool) -> int:
-    from conf.demo import SHIPPED_DEMOS, DemoConfig
-    from conf.load import load_config, shipped_config
-
-    if model not in SHIPPED_DEMOS:
-        raise ConfigError(f"--model {model}: known are {', '.join(SHIPPED_DEMOS)}")
-    changes = [f"heal.{text}" for text in overrides]
-    config = load_config(DemoConfig, shipped_config(SHIPPED_DEMOS[model]), changes)
-    from flows.demo import run_demo
-    from flows.runs import recorded
-    from flows.runtime import command_line, open_runtime
-    from flows.summary import demo_json, print_demo
-    from tasks.progress import make_progress
-
-    runtime = open_runtime(config.heal.runtime, store, make_progress())
-    runtime.progress.say(f"{config.demo.about}; {config.demo.duration}")
-    command = command_line("demo", f"--model {model}", overrides)
-    with recorded(runtime, command, config) as recording:
-        story = run_demo(config, recording.runtime, command)
-        recording.reported(story.reports[0])
-    missed = print_demo(story, runtime)
-    if as_json:
-        tell_json(demo_json(story, runtime))
-    return FAILED if missed else 0
-
-
-def _fold(model: Path, out: Path, drop: str, ffn: str, store: Path | None) -> int:
-    from conf.demo import FoldSettings
-    from conf.load import check
-    from conf.schema import RuntimeConfig
-    from flows.fold import fold_to
-    from flows.runtime import open_runtime
-    from tasks.progress import make_progress
-
-    listed: Mapping[str, Any] = {  # checked by pydantic right here
-        "drop": [part for part in drop.split(",") if part.strip()],
-        "ffn": [part for part in ffn.split(",") if part.strip()],
-    }
-    settings = check(FoldSettings, listed, "heal fold")
-    runtime = open_runtime(RuntimeConfig(), store, make_progress())
-    fold_to(model, out, settings, runtime)
     return 0
 
 

@@ -19,7 +19,9 @@ WIDTH = 80
 Sets = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", metavar="KEY=VALUE", help="Change a setting, e.g. train.lr=1e-5."
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change a setting, e.g. train.lr=1e-5; as often as you like.",
     ),
 ]
 StoreOption = Annotated[

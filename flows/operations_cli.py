@@ -15,14 +15,16 @@ Home = Annotated[
 operations_app = typer.Typer(pretty_exceptions_enable=False)
 
 
-@operations_app.command()
+@operations_app.command(rich_help_panel="Every night")
 def up(
     home: Home = None,
     store: StoreOption = None,
     host: Annotated[
         str | None, typer.Option(help="Address to listen on; 127.0.0.1 keeps it here.")
     ] = None,
-    port: Annotated[int | None, typer.Option(min=1, max=65535)] = None,
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="Port of the server; else 4200.")
+    ] = None,
     database: Annotated[
         str | None, typer.Option(help="postgresql+asyncpg://…; else a SQLite file.")
     ] = None,
@@ -31,13 +33,13 @@ def up(
     guarded(lambda: _up(home, store, host, port, database))
 
 
-@operations_app.command()
+@operations_app.command(rich_help_panel="Every night")
 def down(home: Home = None) -> None:
     """Stops the worker, then the server."""
     guarded(lambda: _down(home))
 
 
-@operations_app.command()
+@operations_app.command(rich_help_panel="Every night")
 def reheal(
     config: Annotated[
         str, typer.Argument(help="A YAML file with a watch list, or a shipped one's name.")
@@ -51,7 +53,7 @@ def reheal(
     guarded(lambda: _reheal(config, store, as_json=as_json))
 
 
-@operations_app.command()
+@operations_app.command(rich_help_panel="Every night")
 def notify(
     model: Annotated[Path, typer.Argument(help="The model that was just compressed.")],
     url: Annotated[

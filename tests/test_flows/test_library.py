@@ -21,8 +21,7 @@ def state():
     environment = dict(os.environ)
     environment.pop("TORCHINDUCTOR_CACHE_DIR", None)  # torch sets it itself
     return environment, handlers, torch.get_num_threads(), os.getcwd()
-from pathlib import Path
-store, untouched = Path("made"), state()
+untouched = state()
 """
 
 

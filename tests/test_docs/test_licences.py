@@ -1,0 +1,46 @@
+"""docs/licences.md: a row for every pin, each licence as the installed package says it."""
+
+import re
+from importlib import metadata
+
+import pytest
+
+from bench import licences
+
+ROW = re.compile(r"^\| ([\w.-]+) \| (\S+) \| ([^|]+) \| ([\w, ]+) \|$", re.MULTILINE)
+_, *ROWS = ROW.findall(licences.PAGE.read_text(encoding="utf-8"))  # the first is the head
+
+
+def test_the_page_lists_what_is_pinned() -> None:
+    lines = (licences.ROOT / "constraints.txt").read_text().split()
+    assert [f"{name}=={version}" for name, version, _, _ in ROWS] == lines
+
+
+def test_licences_are_those_of_the_installed_packages() -> None:
+    installed = {licences.spelled(d.name) for d in metadata.distributions()}
+    told = {n: words for n, _, words, _ in ROWS if licences.spelled(n) in installed}
+    assert len(told) > 100
+    assert {name: licences.licence(name) for name in told} == told, (
+        "python -m bench.licences"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "who"),
+    [
+        ("torch", "heal"),
+        ("pytest", "dev"),
+        ("gguf", "gguf"),
+        ("obstore", "s3"),
+        ("dask", "dask"),
+    ],
+)
+def test_who_asks_for_a_package(name: str, who: str) -> None:
+    assert {asked for listed, _, _, asked in ROWS if listed == name} == {who}
+
+
+def test_an_extra_of_a_requirement_is_followed() -> None:
+    found = licences.wanted(
+        "ray[client, data]>=2.50 ; sys_platform == 'linux' and extra == 'x'"
+    )
+    assert found == licences.Wanted("ray", frozenset({"client", "data"}), frozenset({"x"}))

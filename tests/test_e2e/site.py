@@ -19,6 +19,7 @@ from tests.small_heal import small_ground
 
 BIN = Path(sys.executable).parent
 OUT = "{dir}/{stem}.healed.cmf"
+INSPECTOR = "http://127.0.0.1:4299"  # what a link is made of; nothing listens there
 TIMEOUT_S = 180.0  # for a machine with much else to do
 COMMAND_S = 600.0  # heal up itself gives a service 300 s
 LOST = ("Failed", "Crashed")
@@ -47,7 +48,8 @@ class Lab:
         return self.site.home / "models"
 
     def run(self, program: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        environment = self.site.environment() | {"OMP_NUM_THREADS": "1"}
+        given = {"OMP_NUM_THREADS": "1", "HEAL_INSPECTOR": INSPECTOR}
+        environment = self.site.environment() | given
         return subprocess.run(
             [str(BIN / program), *arguments],
             cwd=self.site.home,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.test_e2e.site import LONG, Lab, wait_until
+from tests.test_e2e.site import INSPECTOR, LONG, Lab, wait_until
 
 pytestmark = pytest.mark.e2e
 DOCS = Path(__file__).parents[2] / "docs" / "operations.md"
@@ -37,6 +37,7 @@ def test_a_deployment_runs_to_completed_and_then_finds_everything(lab: Lab) -> N
     shown = lab.artifacts(again)
     assert {"hold-rates", "codecs", "heal-summary"} <= shown.keys()
     assert "data:image/svg+xml;base64," in shown["heal-summary"]
+    assert re.search(rf"{INSPECTOR}/heal/[0-9a-f]{{8,}}", shown["inspector"])
 
 
 def told_services(lab: Lab) -> dict[str, Any]:
@@ -92,6 +93,8 @@ def test_a_configuration_that_cannot_run_ends_with_1(lab: Lab) -> None:
 def test_a_cancelled_run_leaves_no_artifact_and_no_process(lab: Lab) -> None:
     run = lab.scheduled(*LONG)
     lab.training()
+    wait_until(lambda: "progress" in lab.artifacts(run), "a bar for what takes long")
+    assert 0 <= float(lab.artifacts(run)["progress"]) < 100
     before = lab.records()
     assert lab.run("prefect", "flow-run", "cancel", run).returncode == 0
     # For a moment Crashed, as the process reports its end; the worker has the last word.

@@ -40,7 +40,7 @@ def _disk_bytes(settings: FoldRecipe, *, model: ModelPart, **_: object) -> int:
         return sum(file.path.stat().st_size for file in source.files)
 
 
-@stage("fold_model", version=1, needs=_disk_bytes)
+@stage("fold_model", version=1, needs=_disk_bytes, on_device=True)
 def fold_model(
     out: Path,
     settings: FoldRecipe,

@@ -104,6 +104,7 @@ def _init(runner: Runner, device: Device, folder: str) -> None:
         ray.init(address=runner.cluster, **quiet)
         return
     ray.init(
+        address="local",  # else one that was started here, which is for `auto`
         num_cpus=workers_here(runner.workers, device),
         include_dashboard=False,
         object_store_memory=OBJECTS_BYTES,

@@ -47,7 +47,7 @@ def timing_settings(
     )
 
 
-@stage("time_decode", version=1)
+@stage("time_decode", version=1, on_device=True)
 def time_decode(
     out: Path,
     settings: TimingSettings,

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from prefect import flow
@@ -34,10 +35,8 @@ pytestmark = [
 BIN = Path(sys.executable).parent
 ENGINES: list[Engine] = ["dask", "ray"]
 each_engine = pytest.mark.parametrize("kind", ENGINES)
-WORKER = {
-    "dask": "spawn_main",
-    "ray": "ray::Hand",
-}  # in the worker processes' command lines
+# In the worker processes' command lines; with setproctitle those of dask have a name.
+WORKER = {"dask": r"spawn_main|^dask worker \[", "ray": r"^ray::Hand"}
 
 
 @pytest.fixture(scope="module")
@@ -81,29 +80,57 @@ def workers(kind: Engine) -> list[int]:
     def is_below(pid: int) -> bool:
         return pid == os.getpid() or (pid in parents and is_below(parents[pid]))
 
-    return sorted(p for p, line in lines.items() if WORKER[kind] in line and is_below(p))
+    return sorted(p for p, line in lines.items() if titled(kind, line) and is_below(p))
 
 
-class Killing(Watched):
-    """Kills one worker when a quarter of the pass is done."""
+def titled(kind: Engine, line: str) -> bool:
+    return re.search(WORKER[kind], line) is not None
+
+
+class Seeing(Watched):
+    """Sees the workers when a quarter of the pass is done."""
 
     def __init__(self, kind: Engine) -> None:
         super().__init__(at=TOKENS // 4)
         self.kind = kind
-        self.killed = 0
+        self.seen: list[int] = []
 
     def reached(self) -> None:
-        self.killed = workers(self.kind)[0]
-        os.kill(self.killed, signal.SIGKILL)
+        self.seen = workers(self.kind)
+
+
+class Killing(Watched):
+    """Kills a worker at its shard, once a quarter of the pass is done."""
+
+    def __init__(self, kind: Engine) -> None:
+        super().__init__()
+        self.kind = kind
+        self.killed: int | None = None
+
+    def advance(self, count: int = 1, **values: float) -> None:
+        super().advance(count, **values)
+        if self.done >= TOKENS // 4 and self.killed is None:
+            at_work = locking().intersection(workers(self.kind))
+            self.killed = next(iter(at_work), None)  # an idle one would not be missed
+            if self.killed is not None:
+                os.kill(self.killed, signal.SIGKILL)
+
+
+def locking() -> set[int]:
+    """The processes that hold a flock, as one that makes a shard does."""
+    lines = (line.split() for line in Path("/proc/locks").read_text().splitlines())
+    return {int(words[4]) for words in lines if words[1] == "FLOCK"}
 
 
 @each_engine
 def test_a_cluster_makes_the_same_artifacts(
     ground: Path, here: Path, tmp_path: Path, kind: Engine
 ) -> None:
-    rows, runtime = run_pass(ground, tmp_path, runner(kind))
+    progress = Seeing(kind)
+    rows, runtime = run_pass(ground, tmp_path, runner(kind), progress)
     assert states(runtime) == ["ran"] * SHARDS
     assert artifacts(tmp_path) == artifacts(here)
+    assert len(progress.seen) == 2
     assert workers(kind) == []
     again, cached = run_pass(ground, tmp_path, runner(kind))
     assert (again.key, states(cached)) == (rows.key, ["cached"] * SHARDS)
@@ -115,7 +142,6 @@ def test_a_killed_workers_shards_are_made_by_another(
 ) -> None:
     progress = Killing(kind)
     run_pass(ground, tmp_path, runner(kind), progress)
-    assert progress.killed
     gone = rf"its worker \(.*, process {progress.killed}\) is gone; begun again on "
     assert any(re.search(gone, line) for line in progress.said), progress.said
     assert progress.done == TOKENS
@@ -195,6 +221,30 @@ def test_a_dask_cluster_that_is_away(ground: Path, tmp_path: Path) -> None:
         pass  # it has ended
     with pytest.raises(RunnerError, match=rf"no dask scheduler answers at {address}"):
         run_pass(ground, tmp_path, runner("dask", address))
+
+
+@contextmanager
+def ray_head(patch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A ray cluster of this machine alone, found by `auto`."""
+    patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    with TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
+        patch.setenv("RAY_TMPDIR", folder)
+        options = ("--num-cpus", "2", "--include-dashboard", "false", "--port", "0")
+        with running("ray", "start", "--head", "--block", *options) as process:
+            while not (Path(folder) / "ray" / "ray_current_cluster").exists():
+                assert process.poll() is None, "it has ended"
+                time.sleep(0.1)
+            yield
+
+
+def test_a_ray_cluster_that_is_there(
+    ground: Path, here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ray_head(monkeypatch):
+        for name, cluster in (("its", "auto"), ("own", None)):  # nobody joins it unasked
+            _, runtime = run_pass(ground, tmp_path / name, runner("ray", cluster))
+            assert states(runtime) == ["ran"] * SHARDS
+            assert artifacts(tmp_path / name) == artifacts(here)
 
 
 def test_a_ray_cluster_that_is_away(ground: Path, tmp_path: Path) -> None:

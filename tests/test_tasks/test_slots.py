@@ -1,7 +1,9 @@
 """Slots of a device: held while a stage computes in a flow run, by no cached one."""
 
 import asyncio
+import pkgutil
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -12,10 +14,37 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from conf.errors import ConfigError
 from store.store import Store
 from tasks.slots import Slots, device_slot
-from tasks.stage import Runtime, stage
+from tasks.stage import Runtime, Stage, stage
 from tests.test_tasks.sample_stages import Text
 
+ROOM = str(Path(__file__).parents[2] / "tasks")
 LIMIT = "test-gpu"
+# What each stage computes on, as its own text says. A new stage belongs to one of them.
+ON_DEVICE = {
+    "dump_chain",
+    "fold_model",
+    "measure_draft",
+    "probe_draft",
+    "start_draft",
+    "tap_layers",
+    "time_decode",
+    "train_draft",
+    "trunk_shard",
+    "write_shard",
+}
+ON_PROCESSORS = {
+    "import_gguf",
+    "pack_windows",
+    "report",
+    "rewrite_checkpoint",
+    "rewrite_model",
+    "sample_windows",
+    "take_prompts",
+    "train_demo_trunk",
+    "train_tokenizer",
+    "trunk_pass",
+    "write_text",
+}
 TAKEN: list[int] = []  # slots taken, asked by each stage while it computes
 
 pytestmark = [
@@ -102,3 +131,13 @@ def test_a_worker_of_a_flow_run_asks_its_server(tmp_path: Path) -> None:
     with temporary_settings({PREFECT_API_URL: None}):  # as in a worker, which knows none
         compute(Text(text="x"), Runtime(store=Store(tmp_path), slots=slots))
     assert TAKEN == [1]
+
+
+def test_every_stage_that_computes_on_the_device_takes_one() -> None:
+    found: dict[str, bool] = {}
+    for module in pkgutil.iter_modules([ROOM], "tasks."):
+        for one in vars(import_module(module.name)).values():
+            if isinstance(one, Stage):
+                found[one.name] = one.on_device
+    assert {name for name, on_device in found.items() if on_device} == ON_DEVICE
+    assert {name for name, on_device in found.items() if not on_device} == ON_PROCESSORS

@@ -6,7 +6,7 @@ export TRANSFORMERS_OFFLINE := 1
 # A process a core, each file's tests in one of them; two threads on a busy core are slower than one.
 CORES := -n auto --dist loadfile
 
-.PHONY: demo smollm2 test e2e faults big browser check docs-check wheel audit bench bench-peer bench-gpu experiments scale scale-plan fix clean
+.PHONY: demo smollm2 test e2e faults big browser check coverage docs-check wheel audit bench bench-peer bench-gpu experiments scale scale-plan fix clean
 
 demo: .venv/.ready
 	$(BIN)/heal demo
@@ -53,6 +53,10 @@ docs-check: .venv/.ready-dev
 # A wheel of a clean checkout, installed into an environment of its own: programs, settings, pages.
 wheel: .venv/.ready-dev
 	$(BIN)/python -m pytest tests/test_release.py -q -m release
+
+# Lines and branches of the rooms that compute and keep, in this process alone: what tests start is not counted.
+coverage: .venv/.ready-dev
+	$(BIN)/python -m pytest tests -q $(CORES) --cov=nets --cov=cmfio --cov=store --cov=tasks --cov-branch --cov-fail-under=90 --cov-report=term:skip-covered
 
 # Known weaknesses of the pinned versions, asked of PyPI: needs the network, so no part of
 # check. Strict: a version that could not be asked about is a failure, not a pass.

@@ -10,7 +10,7 @@ from conf.errors import ConfigError
 Engine: TypeAlias = Literal["dask", "ray"]
 RunnerKind: TypeAlias = Literal["threads"] | Engine
 PACKAGES = {"dask": "distributed", "ray": "ray"}
-SCHEMES = {"dask": ("tcp://", "tls://"), "ray": ("ray://",)}
+SCHEMES = ("tcp://", "tls://")
 # What decides bytes and what moves between processes: alike wherever one run computes.
 SAME_EVERYWHERE = ("mtp-heal", "torch", "transformers", "numpy", "zarr")
 
@@ -45,15 +45,14 @@ def fault_of(kind: RunnerKind, workers: int | None, cluster: str | None) -> str 
                 "workers and cluster are for runner: dask or ray; set it, or leave both out"
             )
         return None
-    if cluster is None or (kind == "ray" and cluster == "auto"):
+    fits = cluster == "auto" if kind == "ray" else (cluster or "").startswith(SCHEMES)
+    if cluster is None or fits:
         return None
-    if not cluster.startswith(SCHEMES[kind]):
-        ways = {
-            "dask": "tcp://HOST:8786 or tls://HOST:8786",
-            "ray": "ray://HOST:10001 or auto",
-        }
-        return f"cluster is {cluster!r}; for runner: {kind} write {ways[kind]}"
-    return None
+    ways = {
+        "dask": "tcp://HOST:8786 or tls://HOST:8786",
+        "ray": "auto, on a machine of the cluster",
+    }
+    return f"cluster is {cluster!r}; for runner: {kind} write {ways[kind]}"
 
 
 def refuse_missing_engine(kind: RunnerKind) -> None:

@@ -20,7 +20,8 @@ from conf.schema import RuntimeConfig
         ({"cluster": "tcp://a:8786"}, "workers and cluster are for runner"),
         ({"runner": "dask", "cluster": "a:8786"}, "write tcp://HOST:8786"),
         ({"runner": "dask", "cluster": "auto"}, "write tcp://HOST:8786"),
-        ({"runner": "ray", "cluster": "tcp://a:8786"}, "write ray://HOST:10001 or auto"),
+        ({"runner": "ray", "cluster": "tcp://a:8786"}, "write auto"),
+        ({"runner": "ray", "cluster": "ray://a:10001"}, "on a machine of the cluster"),
         ({"runner": "slurm"}, "runner"),
         ({"runner": "ray", "workers": 0}, "workers"),
     ],
@@ -37,7 +38,6 @@ def test_settings_that_do_not_fit_are_refused(raw: dict[str, object], said: str)
         ("dask", 2, None),
         ("dask", None, "tcp://a:8786"),
         ("dask", 4, "tls://a:8786"),
-        ("ray", None, "ray://a:10001"),
         ("ray", 2, "auto"),
     ],
 )

@@ -1,7 +1,7 @@
 """Reads a configuration: YAML, then `key=value` overrides, then the checked model."""
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -28,11 +28,11 @@ def find_config(name: str | Path) -> Path:
     path = Path(name)
     shipped = shipped_config(path.stem)
     for own in (path, Path(f"{name}.yaml")):
-        if _is_file(own):
+        if _is(Path.is_file, own):
             return own
-    if path.parent in (Path(), Path("conf")) and _is_file(shipped):
+    if path.parent in (Path(), Path("conf")) and _is(Path.is_file, shipped):
         return shipped
-    if path.is_dir():
+    if _is(Path.is_dir, path):
         raise ConfigError(f"{name}: is a folder; {MODEL_GOES_INTO}")
     known = ", ".join(sorted(p.stem for p in SHIPPED.glob("*.yaml")))
     raise ConfigError(f"{name}: there is no such configuration; shipped ones are {known}")
@@ -43,9 +43,9 @@ def shipped_config(name: str) -> Path:
     return SHIPPED / f"{name}.yaml"
 
 
-def _is_file(path: Path) -> bool:
+def _is(kind: Callable[[Path], bool], path: Path) -> bool:
     try:
-        return path.is_file()
+        return kind(path)
     except OSError:  # a name that no file system takes
         return False
 

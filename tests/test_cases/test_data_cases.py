@@ -169,7 +169,14 @@ def test_c5_nothing_to_train_on_is_no_training(
 
 
 def test_c6_a_training_far_too_long_ends_no_worse_than_it_began(ground: Ground) -> None:
-    longer = {"lr": 5e-2, "steps": 60, "eval_every": 6, "patience": None, "batch": 2}
+    longer = {
+        "trainable": "block",
+        "lr": 5e-2,
+        "steps": 60,
+        "eval_every": 6,
+        "patience": None,
+        "batch": 2,
+    }
     few = [{"path": str(ground.data), "tokens": 20 * WINDOW, "name": "own"}]
     run = heal(ground.config(train=longer, data=few), ground.store)
     told = run.files.report

@@ -48,6 +48,7 @@ def settings_of(layout: str, **fields: object) -> TrainSettings:
         patience=None,
         refresh=4,
         dtype="f32",
+        hard=0.0,
     )
     change = {"layout": layout, "stride": STRIDE if layout == "stride" else None}
     return TrainSettings.model_validate(base.model_dump() | change | fields)

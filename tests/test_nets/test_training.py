@@ -43,6 +43,8 @@ SETTINGS = TrainSettings(
     anchors=None,
     seed=0,
     dtype="f32",
+    hard=0.0,
+    through_chain=False,
 )
 QUIET = FitRuntime(budget_bytes=1)
 

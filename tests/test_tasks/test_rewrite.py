@@ -14,6 +14,7 @@ from tasks.publish import publish
 from tests.builders import TinySpec, tiny_qwen3, write_model
 from tests.small_heal import VOCAB, Ground, heal, small_model
 
+BLOCK = {"trainable": "block"}
 BEFORE_BLOCK = {f"model.mtp.{name}.weight" for name in ("enorm", "hnorm", "eh_proj")}
 PROVENANCE = {  # healing.md §9, and ours
     *("data", "tokens", "windows", "chain", "stride", "steps", "best_step", "lr", "topk"),
@@ -33,7 +34,8 @@ def test_a_healed_file_is_the_student_but_for_the_trained_tensors(
     ground: Ground, tmp_path: Path
 ) -> None:
     out = tmp_path / "healed.cmf"
-    run = heal(ground.config(outputs=[{"codec": "keep", "path": str(out)}]), ground.store)
+    outputs = [{"codec": "keep", "path": str(out)}]
+    run = heal(ground.config(outputs=outputs, train=BLOCK), ground.store)
     trained = load_file(run.path("train_draft") / "draft.safetensors")
     with open_container(ground.student) as before, open_container(out) as after:
         assert list(after.entries) == list(before.entries)
@@ -56,7 +58,8 @@ def test_a_healed_file_is_the_student_but_for_the_trained_tensors(
 
 def test_a_codec_rewrites_only_what_was_trained(ground: Ground, tmp_path: Path) -> None:
     out = tmp_path / "healed.cmf"
-    run = heal(ground.config(outputs=[{"codec": "f32", "path": str(out)}]), ground.store)
+    outputs = [{"codec": "f32", "path": str(out)}]
+    run = heal(ground.config(outputs=outputs, train=BLOCK), ground.store)
     trained = load_file(run.path("train_draft") / "draft.safetensors")
     with open_container(ground.student) as before, open_container(out) as after:
         for name in BEFORE_BLOCK:
@@ -71,7 +74,7 @@ def test_a_codec_rewrites_only_what_was_trained(ground: Ground, tmp_path: Path) 
 
 
 def test_provenance_says_all_and_names_no_folder(ground: Ground) -> None:
-    run = heal(ground.config(), ground.store)
+    run = heal(ground.config(train=BLOCK), ground.store)
     with open_container(run.path("rewrite_model") / "model.cmf") as healed:
         header = json.loads(dump_header(healed.header))
     said = header["provenance"]["mtp_heal"]

@@ -1,5 +1,6 @@
 """Every page in Chromium: silent, at home, legible, by keyboard, narrow and wide, dark."""
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,8 @@ def paths(seen: "Inspected") -> dict[str, str]:
         "compare": f"/compare?pick={seen.done}&pick={seen.cached}",
         "before-after": f"/compare?a={seen.done}",
         "compare-what": "/compare",
+        "windows": windows(seen),
+        "windows-step": f"{windows(seen)}&c=2&draft=difference",
         "arrays": f"/arrays/trunk_pass/{seen.key('trunk_pass')}?name=hidden&w=9",
         "arrays-top": f"/arrays/trunk_pass/{seen.key('trunk_pass')}?name=topk_p&w=9&row=3",
     }
@@ -45,7 +48,11 @@ def paths(seen: "Inspected") -> dict[str, str]:
 NAMES = ("heals", "filtered", "heal", "damaged-heal", "failed", "interrupted", "running",
          "stage", "damaged", "unfinished", "store", "stage-list",
          "training", "training-live", "compare", "before-after", "compare-what",
-         "arrays", "arrays-top")  # fmt: skip
+         "windows", "windows-step", "arrays", "arrays-top")  # fmt: skip
+
+
+def windows(seen: "Inspected") -> str:
+    return f"/windows/measure_draft/{seen.made_by(seen.done, 'measure_draft')}?by=gain"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -171,3 +178,52 @@ def test_the_main_pages_are_pictured(
         picture = tmp_path / f"{name}-{theme}.png"
         page.screenshot(path=picture, full_page=True)
         assert picture.stat().st_size > 20_000
+
+
+def test_the_panel_follows_the_pointer_the_focus_and_the_arrows(
+    watched: "Watched", seen: "Inspected"
+) -> None:
+    page = watched.open(windows(seen))
+    tokens, panel = page.locator(".tokens a"), page.locator("[data-panel]")
+    seats: set[str] = set()
+    tokens.nth(6).hover()
+    expect(tokens.nth(6)).to_have_class(re.compile(r"\bsel\b"))
+    seats.add(panel.inner_text())
+    expect(panel.locator(".top4 li").nth(3)).to_be_visible()
+    tokens.nth(8).focus()
+    expect(tokens.nth(8)).to_have_class(re.compile(r"\bsel\b"))
+    seats.add(panel.inner_text())
+    page.keyboard.press("ArrowRight")
+    expect(tokens.nth(9)).to_be_focused()
+    expect(tokens.nth(9)).to_have_class(re.compile(r"\bsel\b"))
+    seats.add(panel.inner_text())
+    assert len(seats) == 3
+    at = (tokens.nth(9).get_attribute("title") or "").partition(":")[0]
+    page.keyboard.press("2")
+    page.wait_for_url("**c=2*")
+    assert f"&at={at}&" in page.url
+
+
+def test_windows_are_turned_by_brackets(watched: "Watched", seen: "Inspected") -> None:
+    page = watched.open(windows(seen))
+    link = page.locator('[data-key="]"], [data-key="["]').first
+    wanted, key = link.get_attribute("href"), link.get_attribute("data-key")
+    assert wanted is not None
+    assert key is not None
+    page.keyboard.press(key)
+    page.wait_for_url(f"**{wanted}")
+
+
+def test_a_hover_that_got_no_answer_is_asked_again(
+    watched: "Watched", seen: "Inspected"
+) -> None:
+    page = watched.open(windows(seen))
+    token = page.locator(".tokens a").nth(6)
+    href = token.get_attribute("href")
+    page.route(f"**{href}", lambda route: route.fulfill(status=503, body=""))
+    with page.expect_response(f"**{href}"):
+        token.hover()
+    page.unroute(f"**{href}")
+    page.mouse.move(0, 0)
+    token.hover()
+    expect(token).to_have_class(re.compile(r"\bsel\b"))

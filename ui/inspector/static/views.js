@@ -8,9 +8,12 @@ const look = (event) => {
   clearTimeout(wait);
   wait = setTimeout(async () => {
     const answer = await fetch(token.href).catch(() => null);
-    if (!answer?.ok || wanted !== token.href) return;
+    if (wanted !== token.href) return;
+    if (!answer?.ok) { wanted = ""; return; }
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
     panel.replaceChildren(...fresh.querySelector("[data-panel]").childNodes);
+    const links = [...fresh.querySelectorAll(".controls a")];
+    document.querySelectorAll(".controls a").forEach((one, i) => { if (links[i]) one.href = links[i].href; });
     const marks = [...fresh.querySelectorAll(".tokens a")];
     document.querySelectorAll(".tokens a").forEach((one, i) => {
       for (const name of ["from", "sel"]) one.classList.toggle(name, marks[i]?.classList.contains(name) ?? false);

@@ -36,7 +36,7 @@ class TrainChoices(Settings):
     loss: Loss = "tail_kl"
     hard: Annotated[float, Field(ge=0, le=1)] = 0.25
     step_weights: StepWeights = "reach"
-    through_chain: bool = True
+    through_chain: bool = False
     lr: Annotated[float, Field(gt=0)] = 2e-5
     batch: Annotated[int, Field(ge=1)] = 2
     eval_every: Annotated[int, Field(ge=1)] = 25

@@ -40,7 +40,7 @@ def test_defaults_are_those_of_healing_md(tmp_path: Path) -> None:
     assert (pack.split, pack.isolate, pack.hold_all) == ("records", False, False)
     assert (train.layout, train.depth, measure.depth) == ("exact", 3, 3)
     assert (train.loss, train.hard, train.step_weights) == ("tail_kl", 0.25, "reach")
-    assert (train.trainable, train.through_chain) == ("auto", True)
+    assert (train.trainable, train.through_chain) == ("auto", False)
     assert (train.lr, train.batch, train.refresh) == (2e-5, 2, 150)
     assert (train.eval_every, train.patience, train.select_by) == (25, 6, "walk")
     assert DataSpec(path="a").tokens == 393_216

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TypeAlias
@@ -14,10 +14,12 @@ Process: TypeAlias = "subprocess.Popen[str]"
 
 
 @contextmanager
-def running(program: Path, *arguments: object) -> Iterator[Process]:
-    """This program with these arguments; killed on the way out."""
+def running(
+    program: Path, *arguments: object, within: Sequence[str] = ()
+) -> Iterator[Process]:
+    """This program with these arguments, `within` another; killed on the way out."""
     with subprocess.Popen(
-        [sys.executable, str(program), *map(str, arguments)],
+        [*within, sys.executable, str(program), *map(str, arguments)],
         stderr=subprocess.PIPE,
         text=True,
         env=os.environ | {"PYTHONPATH": str(ROOT), "DO_NOT_TRACK": "1"},

@@ -1,4 +1,4 @@
-"""`slow_text` as a machine of its own, its times short: `lease_program.py STORE HOST`."""
+"""`slow_text` as a machine of its own, its times short: `lease_program.py STORE [HOST]`."""
 
 import platform
 import sys
@@ -12,7 +12,8 @@ from tests.test_tasks.sample_stages import Text
 from tests.test_tasks.stage_program import slow_text
 
 if __name__ == "__main__":
-    platform.node = lambda: sys.argv[2]
+    if len(sys.argv) > 2:
+        platform.node = lambda: sys.argv[2]
     times = LeaseTimes(beat_s=0.1, still_s=1.0, look_s=0.02)
     run = Runtime(store=Store(Path(sys.argv[1]), leases=times), progress=LineProgress())
     slow_text(Text(), run)

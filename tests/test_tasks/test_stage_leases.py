@@ -1,6 +1,7 @@
 """Two machines on one shared folder, each under a path of its own; the first one dies."""
 
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,13 +16,42 @@ from tests.programs import Process, next_line, running
 PROGRAM = Path(__file__).with_name("lease_program.py")
 
 
-@pytest.fixture
-def pair(tmp_path: Path) -> Iterator[tuple[Process, Process]]:
-    """The first one fills, the second waits for it."""
-    (tmp_path / "mount").symlink_to(tmp_path)
-    with running(PROGRAM, tmp_path / "store", "alpha") as first:
+# A program in mounts and under a host name of its own: FOLDER is seen at PLACE only there.
+MACHINE = """mount --bind "$1" "$2" && hostname "$3" && shift 3 && exec "$@" """
+
+
+def machine(folder: Path, place: Path, host: str) -> list[str]:
+    script = ["sh", "-c", MACHINE, "machine", str(folder), str(place), host]
+    return ["unshare", "--mount", "--uts", *script]
+
+
+def may_unshare() -> bool:
+    asked = subprocess.run(["unshare", "--mount", "--uts", "true"], check=False)
+    return asked.returncode == 0
+
+
+@pytest.fixture(params=["link", "mounts"])
+def pair(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> Iterator[tuple[Process, Process]]:
+    """The first one fills, the second waits; each has the folder at a place of its own."""
+    alpha, beta = tmp_path / "alpha", tmp_path / "beta"
+    if request.param == "mounts":
+        if not may_unshare():
+            pytest.skip("mounts of one's own take root, and a container that lets it")
+        alpha.mkdir()
+        beta.mkdir()
+        first_at = running(
+            PROGRAM, alpha / "store", within=machine(tmp_path, alpha, "alpha")
+        )
+        second_at = running(PROGRAM, beta / "store", within=machine(tmp_path, beta, "beta"))
+    else:
+        beta.symlink_to(tmp_path)
+        first_at = running(PROGRAM, tmp_path / "store", "alpha")
+        second_at = running(PROGRAM, beta / "store", "beta")
+    with first_at as first:
         assert next_line(first) == "filling"
-        with running(PROGRAM, tmp_path / "mount" / "store", "beta") as second:
+        with second_at as second:
             assert (
                 next_line(second) == "slow_text: another run is making it; waiting for that"
             )

@@ -23,7 +23,7 @@ class TrunkRecipe(Settings):
     data: tuple[DataSpec, ...]
     steps: Annotated[int, Field(ge=1)]
     batch: Annotated[int, Field(ge=1)]
-    lr: Annotated[float, Field(gt=0)]
+    lr: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     seed: int = 0
 
 
@@ -31,7 +31,7 @@ class NativeDraft(Settings):
     """Training of the source's own draft, started from the source's last layer."""
 
     steps: Annotated[int, Field(ge=1)]
-    lr: Annotated[float, Field(gt=0)]
+    lr: Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class FoldSettings(Settings):

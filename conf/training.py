@@ -37,7 +37,7 @@ class TrainChoices(Settings):
     hard: Annotated[float, Field(ge=0, le=1)] = 0.25
     step_weights: StepWeights = "reach"
     through_chain: bool = False
-    lr: Annotated[float, Field(gt=0)] = 2e-5
+    lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 2e-5
     batch: Annotated[int, Field(ge=1)] = 2
     eval_every: Annotated[int, Field(ge=1)] = 25
     eval_windows: Annotated[int, Field(ge=1)] | None = None

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from cmfio.atomic import check_replaceable, replacing, replacing_folder
 from cmfio.copying import copy_file
+from cmfio.envelope import MAGIC
 from cmfio.errors import BadPath, CmfError, CmfIoError, DamagedTensor
 from cmfio.hf_checkpoint import open_hf
 from cmfio.hf_folder import PROVENANCE, folder_files
@@ -42,9 +43,9 @@ def target_of(path: str, codec: str, student: Path) -> Target:
 def refuse_bad_outputs(outputs: Sequence[Target], inputs: Mapping[str, Path]) -> None:
     """InputError, before anything runs, for an output that can't or mustn't be written.
 
-    It is an input, in one or around one, another output, a folder, device or read-only file
-    where a file is to be, or a folder with something in it that wasn't written here. Also
-    through links and `..`.
+    It is an input, in one or around one, or another output. For a file: a folder, a device,
+    a read-only file, or one that is no `.cmf`, is there. For a folder: one with something in
+    it that wasn't written here. Also through links and `..`.
     """
     for place, output in enumerate(outputs):
         _refuse_long(output.path)
@@ -79,6 +80,14 @@ def _refuse_odd_file(path: Path) -> None:
         check_replaceable(path)
     except BadPath as error:
         raise InputError(f"outputs: {error}") from error
+    if path.is_file():
+        with path.open("rb") as there:
+            head = there.read(len(MAGIC))
+        if head not in (b"", MAGIC):  # a text, a configuration: whatever it is, not ours
+            raise InputError(
+                f"outputs: {path} is there already and is no .cmf, so it is not replaced; "
+                "choose another path, or move it away"
+            )
 
 
 def _refuse_bad_folder(output: Target, inputs: Mapping[str, Path]) -> None:

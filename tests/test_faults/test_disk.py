@@ -138,13 +138,13 @@ def test_the_room_a_stage_asks_for_is_about_what_it_takes(uncut: Lab) -> None:
 def test_no_room_for_an_output(uncut: Lab, lab: Lab, small: Path) -> None:
     there = replace(lab, root=small)
     there.out.parent.mkdir()
-    there.out.write_bytes(b"what was there before")
+    there.out.write_bytes(b"CMF\x01 that was there before")
     fill_disk(small, leaving=5 << 12)
     run = lab.start(arguments=("run", str(lab.config), *there.options))
     assert run.code() == 2, run.said
     assert f"{there.out} could not be written (it takes " in run.error
     assert "the result is kept in the store as" in run.error
-    assert there.out.read_bytes() == b"what was there before"
+    assert there.out.read_bytes() == b"CMF\x01 that was there before"
     assert [path.name for path in there.out.parent.iterdir()] == ["healed.cmf"]
 
 

@@ -82,10 +82,10 @@ def test_a_run_that_is_killed_again_and_again_gets_done(uncut: Lab, files_lab: L
 
 def test_a_published_file_is_the_old_one_or_the_new_one(uncut: Lab, lab: Lab) -> None:
     lab.out.parent.mkdir()
-    lab.out.write_bytes(b"what was there before")
+    lab.out.write_bytes(b"CMF\x01 that was there before")
     killed = lab.start(Fault("kill", "os.rename", str(lab.out)))
     assert killed.code() == -9
-    assert lab.out.read_bytes() == b"what was there before"
+    assert lab.out.read_bytes() == b"CMF\x01 that was there before"
     lab.finish()
     assert lab.out.read_bytes() == uncut.out.read_bytes()
     assert [path.name for path in lab.out.parent.iterdir()] == ["healed.cmf"]

@@ -22,4 +22,6 @@ def test_what_a_file_cant_replace_is_no_output(tmp_path: Path) -> None:
     refused(tmp_path / "pipe", "outputs: .* is a pipe; give the path of a file")
     refused(tmp_path / "locked", "is read-only")
     refused(Path("/dev/null"), "is a device")  # only looked at
+    (tmp_path / "text.py").write_text("import this\n")
+    refused(tmp_path / "text.py", "is there already and is no .cmf, so it is not replaced")
     refuse_bad_outputs([Target(tmp_path / "new" / "m.cmf", "keep")], {})

@@ -44,8 +44,8 @@ def refuse_bad_outputs(outputs: Sequence[Target], inputs: Mapping[str, Path]) ->
     """InputError, before anything runs, for an output that can't or mustn't be written.
 
     It is an input, in one or around one, or another output. For a file: a folder, a device,
-    a read-only file, or one that is no `.cmf`, is there. For a folder: one with something in
-    it that wasn't written here. Also through links and `..`.
+    a read-only file, or one that is no `.cmf`, is there. For a folder: one with something
+    in it that wasn't written here. Also through links and `..`.
     """
     for place, output in enumerate(outputs):
         _refuse_long(output.path)

@@ -95,8 +95,8 @@ def _documents(
 
 def _piece_bytes(data: DataSet, tokens: int, limit: int) -> int:
     """Whole files where the cap takes about all of them, else a record's worth of text."""
-    has = sum(file.stat().st_size for file in data.files)
-    return WHOLE if has <= tokens * BYTES_A_TOKEN else limit * BYTES_A_TOKEN
+    takes_all = sum(data.file_bytes) <= tokens * BYTES_A_TOKEN
+    return WHOLE if takes_all else limit * BYTES_A_TOKEN
 
 
 def _prefix(waiting: Sequence[int], sizes: Sequence[int], enough: int) -> list[int]:

@@ -6,20 +6,18 @@ carries. Records come in file order; a `split` column keeps only its `train` row
 """
 
 import glob
-import json
 import sysconfig
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
-
-import pyarrow as pa
-import pyarrow.ipc
 
 from conf.schema import DataSpec
 from store.digests import FileDigests
 from store.keys import digest_of
 from tasks.errors import InputError
+from tasks.table_files import columns_of, rows_of
 from tasks.text_files import Pieces, refuse_binary
 
 TABLES = {".parquet", ".arrow", ".jsonl"}
@@ -42,9 +40,7 @@ TEXTS = {
 SKIPPED_FOLDERS = frozenset(
     {"site-packages", "dist-packages", "__pycache__", "test", "tests", "idlelib"}
 )
-MAX_LINE_BYTES = 1 << 26
 MAX_ID = (1 << 32) - 1
-BATCH_ROWS = 1024
 
 Kind = Literal["ids", "text"]
 
@@ -58,6 +54,15 @@ class DataSet:
     files: tuple[Path, ...]
     kind: Literal["table", "text", "topics"]
     content_digest: str
+
+    @cached_property
+    def file_bytes(self) -> tuple[int, ...]:
+        """Each file's size, asked once."""
+        return tuple(file.stat().st_size for file in self.files)
+
+    def pieces(self, piece_bytes: int) -> Pieces:
+        """The text of its files in pieces of about `piece_bytes`."""
+        return Pieces(self.files, self.file_bytes, piece_bytes)
 
 
 def parse_spec(spec: DataSpec | str) -> DataSpec:
@@ -167,9 +172,9 @@ def weigh(data: DataSet, piece_bytes: int) -> list[int]:
     if data.kind == "topics":
         return [len(text) for text in _topics()]
     if data.kind == "text":
-        return Pieces(data.files, piece_bytes).sizes()
+        return data.pieces(piece_bytes).sizes()
     column = kind_of(data)
-    return [len(_checked(row, column, data)) for row in _rows(data)]
+    return [len(_checked(row, column, data)) for row in rows_of(data.files)]
 
 
 def gather(data: DataSet, places: Sequence[int], piece_bytes: int) -> list[str | list[int]]:
@@ -178,11 +183,13 @@ def gather(data: DataSet, places: Sequence[int], piece_bytes: int) -> list[str |
         topics = _topics()
         return [topics[place] for place in places]
     if data.kind == "text":
-        pieces = Pieces(data.files, piece_bytes)
+        pieces = data.pieces(piece_bytes)
         return [pieces.read(place) for place in places]
     wanted, column = set(places), kind_of(data)
     found = {
-        i: _checked(row, column, data) for i, row in enumerate(_rows(data)) if i in wanted
+        i: _checked(row, column, data)
+        for i, row in enumerate(rows_of(data.files))
+        if i in wanted
     }
     return [found[place] for place in places]
 
@@ -213,9 +220,9 @@ def kind_of(data: DataSet) -> Kind:
     """Whether a set holds token ids or text to be tokenised."""
     if data.kind != "table":
         return "text"
-    if not any(file.stat().st_size for file in data.files):
+    if not any(data.file_bytes):
         raise InputError(f"data set {data.name}: is empty; give files that hold records")
-    columns = set(_columns(data.files[0]))
+    columns = set(columns_of(data.files[0]))
     for kind in ("ids", "text"):
         if kind in columns:
             return kind
@@ -223,77 +230,6 @@ def kind_of(data: DataSet) -> Kind:
         f"data: {data.files[0]}: has the columns {', '.join(sorted(columns)) or 'none'}; "
         "it needs a list column `ids` (token ids) or a column `text`"
     )
-
-
-def _columns(file: Path) -> Sequence[str]:
-    if file.suffix == ".jsonl":
-        first = next(_json_rows(file), None)
-        return list(first or ())
-    try:
-        if file.suffix == ".parquet":
-            from pyarrow import parquet  # late: 40 ms that a cached run has no use for
-
-            return list(parquet.read_schema(file).names)
-        with pa.memory_map(str(file)) as source:
-            return list(pa.ipc.open_file(source).schema.names)
-    except (pa.ArrowException, OSError) as error:
-        raise InputError(
-            f"data: {file}: is no readable {file.suffix[1:]} file: {error}"
-        ) from error
-
-
-def _rows(data: DataSet) -> Iterator[dict[str, object]]:
-    for file in data.files:
-        rows = _json_rows(file) if file.suffix == ".jsonl" else _table_rows(file)
-        for row in rows:
-            if row.get("split", "train") == "train":
-                yield row
-
-
-def _json_rows(file: Path) -> Iterator[dict[str, object]]:
-    with file.open("rb") as lines:
-        number = 0
-        while line := lines.readline(MAX_LINE_BYTES + 1):
-            number += 1
-            if len(line) > MAX_LINE_BYTES:
-                raise InputError(
-                    f"data: {file}: line {number:,} is longer than {MAX_LINE_BYTES:,} bytes"
-                )
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-            except ValueError as error:
-                raise InputError(
-                    f"data: {file}: line {number:,} is not JSON: {error}"
-                ) from error
-            if not isinstance(row, dict):
-                raise InputError(
-                    f"data: {file}: line {number:,} is no JSON object with `ids` or `text`"
-                )
-            yield row
-
-
-def _table_rows(file: Path) -> Iterator[dict[str, object]]:
-    try:
-        for batch in _batches(file):
-            yield from batch.to_pylist()
-    except (pa.ArrowException, OSError) as error:
-        raise InputError(f"data: {file}: cannot be read: {error}") from error
-
-
-def _batches(file: Path) -> Iterator[pa.RecordBatch]:
-    wanted = [name for name in ("ids", "text", "split") if name in _columns(file)]
-    if file.suffix == ".parquet":
-        from pyarrow import parquet
-
-        with parquet.ParquetFile(file) as table:
-            yield from table.iter_batches(batch_size=BATCH_ROWS, columns=wanted)
-    else:
-        with pa.memory_map(str(file)) as source:
-            reader = pa.ipc.open_file(source)
-            for index in range(reader.num_record_batches):
-                yield reader.get_batch(index).select(wanted)
 
 
 def _short(value: object) -> str:

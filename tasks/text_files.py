@@ -30,11 +30,12 @@ class Pieces:
     that of the next: behind a blank line, else behind a line, else between characters.
     """
 
-    def __init__(self, files: Sequence[Path], piece_bytes: int) -> None:
-        self.files = files
+    def __init__(
+        self, files: Sequence[Path], file_bytes: Sequence[int], piece_bytes: int
+    ) -> None:
+        self.files, self.bytes = files, file_bytes
         self.piece_bytes = piece_bytes
-        self.bytes = [file.stat().st_size for file in files]
-        self.ends = list(accumulate(-(-size // piece_bytes) for size in self.bytes))
+        self.ends = list(accumulate(-(-size // piece_bytes) for size in file_bytes))
 
     def sizes(self) -> list[int]:
         """Bytes of each piece, about; of all pieces together, exactly."""

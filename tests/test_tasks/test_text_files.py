@@ -12,8 +12,12 @@ from tasks.sources import open_set
 from tasks.text_files import Pieces
 
 
+def cut(files: list[Path], piece_bytes: int) -> Pieces:
+    return Pieces(files, [file.stat().st_size for file in files], piece_bytes)
+
+
 def pieces_of(files: list[Path], piece_bytes: int) -> list[str]:
-    pieces = Pieces(files, piece_bytes)
+    pieces = cut(files, piece_bytes)
     return [pieces.read(place) for place in range(len(pieces.sizes()))]
 
 
@@ -38,7 +42,7 @@ def test_a_border_is_behind_a_blank_line_else_a_line_else_a_character(
         *("123456789\n", "", "12"),
         *("ööö", "öö", "ööö", ""),
     ]
-    assert Pieces(files, 5).sizes() == [5, 5, 3, 5, 5, 2, 5, 5, 5, 1]
+    assert cut(files, 5).sizes() == [5, 5, 3, 5, 5, 2, 5, 5, 5, 1]
 
 
 def test_a_border_that_is_one_already_stays(tmp_path: Path) -> None:

@@ -1,0 +1,87 @@
+"""Rows of `.parquet`, `.arrow` and `.jsonl`; InputError for what can't be read."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.ipc
+
+from tasks.errors import InputError
+
+MAX_LINE_BYTES = 1 << 26
+BATCH_ROWS = 1024
+
+
+def columns_of(file: Path) -> Sequence[str]:
+    """The names of a table's columns; of a `.jsonl` those of its first row."""
+    if file.suffix == ".jsonl":
+        first = next(_json_rows(file), None)
+        return list(first or ())
+    try:
+        if file.suffix == ".parquet":
+            from pyarrow import parquet  # late: 40 ms that a cached run has no use for
+
+            return list(parquet.read_schema(file).names)
+        with pa.memory_map(str(file)) as source:
+            return list(pa.ipc.open_file(source).schema.names)
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(
+            f"data: {file}: is no readable {file.suffix[1:]} file: {error}"
+        ) from error
+
+
+def rows_of(files: Iterable[Path]) -> Iterator[dict[str, object]]:
+    """The rows of tables in file order, less what a column `split` keeps from training."""
+    for file in files:
+        rows = _json_rows(file) if file.suffix == ".jsonl" else _table_rows(file)
+        for row in rows:
+            if row.get("split", "train") == "train":
+                yield row
+
+
+def _json_rows(file: Path) -> Iterator[dict[str, object]]:
+    with file.open("rb") as lines:
+        number = 0
+        while line := lines.readline(MAX_LINE_BYTES + 1):
+            number += 1
+            if len(line) > MAX_LINE_BYTES:
+                raise InputError(
+                    f"data: {file}: line {number:,} is longer than {MAX_LINE_BYTES:,} bytes"
+                )
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                raise InputError(
+                    f"data: {file}: line {number:,} is not JSON: {error}"
+                ) from error
+            if not isinstance(row, dict):
+                raise InputError(
+                    f"data: {file}: line {number:,} is no JSON object with `ids` or `text`"
+                )
+            yield row
+
+
+def _table_rows(file: Path) -> Iterator[dict[str, object]]:
+    try:
+        for batch in _batches(file):
+            yield from batch.to_pylist()
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"data: {file}: cannot be read: {error}") from error
+
+
+def _batches(file: Path) -> Iterator[pa.RecordBatch]:
+    columns = columns_of(file)
+    wanted = [name for name in ("ids", "text", "split") if name in columns]
+    if file.suffix == ".parquet":
+        from pyarrow import parquet
+
+        with parquet.ParquetFile(file) as table:
+            yield from table.iter_batches(batch_size=BATCH_ROWS, columns=wanted)
+    else:
+        with pa.memory_map(str(file)) as source:
+            reader = pa.ipc.open_file(source)
+            for index in range(reader.num_record_batches):
+                yield reader.get_batch(index).select(wanted)

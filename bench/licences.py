@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/licences.md"
 HEAD = """# Licences
@@ -48,7 +51,7 @@ def page() -> str:
     asked = asked_by()
     rows = []
     for name, version in pins().items():
-        who = ", ".join(asked.get(spelled(name), ["dev"]))
+        who = ", ".join(asked.get(canonicalize_name(name), ["dev"]))
         rows.append(f"| {name} | {version} | {licence(name)} | {who} |\n")
     return HEAD + "".join(rows)
 
@@ -119,21 +122,9 @@ def _below(name: str) -> Iterator[Wanted]:
 
 def wanted(line: str) -> Wanted:
     """A requirement's name, the extras it asks for, and those under which it holds."""
-    head, _, marker = line.partition(";")
-    name, _, behind = head.partition("[")
-    extras = behind.partition("]")[0] if behind else ""
-    bare = re.split(r"[^\w.-]", name.strip())[0]
-    only = re.findall(r"extra\s*==\s*['\"]([\w.-]+)['\"]", marker)
-    return Wanted(
-        spelled(bare),
-        frozenset(part.strip() for part in extras.split(",") if part.strip()),
-        frozenset(only),
-    )
-
-
-def spelled(name: str) -> str:
-    """A distribution's name as indexes compare them."""
-    return re.sub(r"[-_.]+", "-", name).lower()
+    said = Requirement(line)
+    only = re.findall(r"extra\s*==\s*['\"]([\w.-]+)['\"]", str(said.marker or ""))
+    return Wanted(canonicalize_name(said.name), frozenset(said.extras), frozenset(only))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.utils import canonicalize_name
 
 HERE = Path(__file__).parents[1]
 SHIPPED = ("cmfio", "conf", "flows", "nets", "store", "tasks", "ui")
@@ -22,20 +23,15 @@ EXTRAS = ("dask", "dev", "gguf", "kubernetes", "ray", "s3")
 PEERS = {"datasets", "speculators"}
 
 
-def spelled(name: str) -> str:
-    """A distribution's name as indexes compare them."""
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
 def imported(rooms: tuple[str, ...]) -> dict[str, list[str]]:
     """Distributions by the files that import them; of unknown ones the module's name."""
     owners = metadata.packages_distributions()
-    found = defaultdict(list)
+    found: dict[str, list[str]] = defaultdict(list)
     for path, modules in modules_of(HERE, rooms).items():
         for top in {module.partition(".")[0] for module in modules}:
             if top not in {*sys.stdlib_module_names, *ROOMS, *PEERS}:
                 for name in owners.get(top, [top]):
-                    found[spelled(name)].append(path)
+                    found[canonicalize_name(name)].append(path)
     return found
 
 
@@ -64,14 +60,14 @@ def declared(*extras: str) -> set[str]:
     lines = list(project["dependencies"])
     for extra in extras:
         lines += project["optional-dependencies"][extra]
-    return {spelled(re.split(r"[^\w.-]", line)[0]) for line in lines}
+    return {canonicalize_name(re.split(r"[^\w.-]", line)[0]) for line in lines}
 
 
 def pins() -> dict[str, str]:
     lines = (HERE / "constraints.txt").read_text().splitlines()
     found = [line.partition("==") for line in lines if line and line[0] != "#"]
     assert all(equals for _, equals, _ in found), "constraints.txt pins exact versions only"
-    return {spelled(name): version for name, _, version in found}
+    return {canonicalize_name(name): version for name, _, version in found}
 
 
 @pytest.mark.parametrize(
@@ -94,7 +90,7 @@ def test_pins_are_the_versions_that_are_tested() -> None:
     # A local part (`+cpu`) says how the same version was built. Only what pip installed:
     # setuptools puts copies of its own on the path once something imports it.
     installed = metadata.distributions(path=[sysconfig.get_path("purelib")])
-    found = {spelled(d.name): d.version.partition("+")[0] for d in installed}
+    found = {canonicalize_name(d.name): d.version.partition("+")[0] for d in installed}
     pinned = pins()
     optional = declared(*ENGINES) - declared()
     missing = [n for n in imported(ROOMS) if n not in found and n not in optional]

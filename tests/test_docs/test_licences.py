@@ -4,6 +4,7 @@ import re
 from importlib import metadata
 
 import pytest
+from packaging.utils import canonicalize_name
 
 from bench import licences
 
@@ -17,8 +18,8 @@ def test_the_page_lists_what_is_pinned() -> None:
 
 
 def test_licences_are_those_of_the_installed_packages() -> None:
-    installed = {licences.spelled(d.name) for d in metadata.distributions()}
-    told = {n: words for n, _, words, _ in ROWS if licences.spelled(n) in installed}
+    installed = {canonicalize_name(d.name) for d in metadata.distributions()}
+    told = {n: words for n, _, words, _ in ROWS if canonicalize_name(n) in installed}
     assert len(told) > 100
     assert {name: licences.licence(name) for name in told} == told, (
         "python -m bench.licences"

@@ -80,14 +80,22 @@ def _refuse_odd_file(path: Path) -> None:
         check_replaceable(path)
     except BadPath as error:
         raise InputError(f"outputs: {error}") from error
-    if path.is_file():
+    if path.is_file() and _head_of(path) not in (b"", MAGIC):  # a text, a configuration
+        raise InputError(
+            f"outputs: {path} is there already and is no .cmf, so it is not replaced; "
+            "choose another path, or move it away"
+        )
+
+
+def _head_of(path: Path) -> bytes:
+    try:
         with path.open("rb") as there:
-            head = there.read(len(MAGIC))
-        if head not in (b"", MAGIC):  # a text, a configuration: whatever it is, not ours
-            raise InputError(
-                f"outputs: {path} is there already and is no .cmf, so it is not replaced; "
-                "choose another path, or move it away"
-            )
+            return there.read(len(MAGIC))
+    except OSError as error:
+        raise InputError(
+            f"outputs: {path} is there already and can't be read: {error.strerror}; choose "
+            "another path, or move it away"
+        ) from error
 
 
 def _refuse_bad_folder(output: Target, inputs: Mapping[str, Path]) -> None:

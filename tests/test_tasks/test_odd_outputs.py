@@ -25,3 +25,16 @@ def test_what_a_file_cant_replace_is_no_output(tmp_path: Path) -> None:
     (tmp_path / "text.py").write_text("import this\n")
     refused(tmp_path / "text.py", "is there already and is no .cmf, so it is not replaced")
     refuse_bad_outputs([Target(tmp_path / "new" / "m.cmf", "keep")], {})
+
+
+def test_one_that_cant_be_read_is_not_replaced_unseen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "kept.cmf").write_bytes(b"CMF\x01")
+    refuse_bad_outputs([Target(tmp_path / "kept.cmf", "keep")], {})
+
+    def denied(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", denied)
+    refused(tmp_path / "kept.cmf", "is there already and can't be read: Permission denied")

@@ -32,7 +32,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-LOOK, MORE, SERVE = "Looking", "Models and the store", "Every night"
+LOOK, MORE = "Looking", "Models and the store"
 
 
 def _tell_version(is_asked: bool) -> None:
@@ -136,7 +136,7 @@ app.command("try", rich_help_panel=LOOK)(try_model)
 app.command(rich_help_panel=MORE)(fold)
 app.command(rich_help_panel=MORE)(dump)
 app.add_typer(store_app, name="store", rich_help_panel=MORE)
-app.add_typer(operations_app, rich_help_panel=SERVE)
+app.add_typer(operations_app)
 
 
 def main() -> None:

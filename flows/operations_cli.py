@@ -12,10 +12,11 @@ Home = Annotated[
     typer.Option("--home", help="Folder of models, data, store (else HEAL_HOME, else .)."),
 ]
 
+PANEL = "Every night"
 operations_app = typer.Typer(pretty_exceptions_enable=False)
 
 
-@operations_app.command(rich_help_panel="Every night")
+@operations_app.command(rich_help_panel=PANEL)
 def up(
     home: Home = None,
     store: StoreOption = None,
@@ -33,13 +34,13 @@ def up(
     guarded(lambda: _up(home, store, host, port, database))
 
 
-@operations_app.command(rich_help_panel="Every night")
+@operations_app.command(rich_help_panel=PANEL)
 def down(home: Home = None) -> None:
     """Stops the worker, then the server."""
     guarded(lambda: _down(home))
 
 
-@operations_app.command(rich_help_panel="Every night")
+@operations_app.command(rich_help_panel=PANEL)
 def reheal(
     config: Annotated[
         str, typer.Argument(help="A YAML file with a watch list, or a shipped one's name.")
@@ -53,7 +54,7 @@ def reheal(
     guarded(lambda: _reheal(config, store, as_json=as_json))
 
 
-@operations_app.command(rich_help_panel="Every night")
+@operations_app.command(rich_help_panel=PANEL)
 def notify(
     model: Annotated[Path, typer.Argument(help="The model that was just compressed.")],
     url: Annotated[

@@ -45,8 +45,9 @@ def fault_of(kind: RunnerKind, workers: int | None, cluster: str | None) -> str 
                 "workers and cluster are for runner: dask or ray; set it, or leave both out"
             )
         return None
-    fits = cluster == "auto" if kind == "ray" else (cluster or "").startswith(SCHEMES)
-    if cluster is None or fits:
+    if cluster is None:
+        return None
+    if cluster == "auto" if kind == "ray" else cluster.startswith(SCHEMES):
         return None
     ways = {
         "dask": "tcp://HOST:8786 or tls://HOST:8786",

@@ -164,8 +164,7 @@ class Lease:
     def is_lost(self) -> bool:
         """Whether another holds it now; looked up, as a beat may not have come by yet."""
         with self._guard, suppress(Exception):  # a board that is away says nothing
-            if self._is_behind():
-                self._lost.set()
+            self._look()
         return self._lost.is_set()
 
     def announce(self, names: Iterable[str]) -> None:
@@ -195,11 +194,11 @@ class Lease:
             self._said = self._said.model_copy(update=changes)
             data = self._said.model_dump_json().encode()
             self._board.write(self._name, self._number, data)
-            if self._is_behind():
-                self._lost.set()
+            self._look()
 
-    def _is_behind(self) -> bool:
-        return max(self._board.numbers(self._name), default=0) > self._number
+    def _look(self) -> None:
+        if max(self._board.numbers(self._name), default=0) > self._number:
+            self._lost.set()
 
     def _beat(self, every_s: float) -> None:
         while not self._ends.wait(every_s) and not self._lost.is_set():

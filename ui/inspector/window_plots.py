@@ -15,11 +15,11 @@ def overview_plot(window: Window, depth: int, begin: int, end: int) -> Markup:
     """Mean drafts kept, stale and healed, along the window; a part looked at is shaded."""
     length = len(window.ids)
     each = max(1, -(-length // POINTS))
-    parts = [*_grid(depth, OVERVIEW)]
+    parts = []
     if 0 < end - begin < length:
-        shade = element("rect", class_="view", x=_at(begin, length), y=0, height=OVERVIEW,
-                        width=_at(end - begin, length))  # fmt: skip
-        parts.insert(0, shade)
+        parts.append(element("rect", class_="view", x=_at(begin, length), y=0,
+                             height=OVERVIEW, width=_at(end - begin, length)))  # fmt: skip
+    parts += _grid(depth, OVERVIEW)
     for border in (_at(start, length) for start in window.record_starts if start):
         parts.append(element("line", class_="ref", x1=border, x2=border, y1=0, y2=OVERVIEW))
     said = []

@@ -74,10 +74,6 @@ def heal(raw: Mapping[str, Any], store: Path, runtime: Runtime | None = None) ->
     return HealRun(run_heal(config, runtime, "heal run small.yaml"), runtime)
 
 
-# Towards the trunk's own probabilities, each step by itself: as the oracles reckon.
-PLAIN = {"through_chain": False, "hard": 0.0}
-
-
 @dataclass(frozen=True)
 class Ground:
     """A model, its data and a store that may already hold a finished heal."""
@@ -97,8 +93,15 @@ class Ground:
             "trunk": {"topk": 8, "dtype": "f32", "shard_windows": 8},
             # The student's draft is noise: a probe would refuse to start from it.
             "probe": {"wiring": {"hidden": "raw", "chain": "raw"}},
-            "train": {"depth": DEPTH, "lr": 1e-2, "steps": 12, "batch": 4, "eval_every": 4}
-            | PLAIN,
+            # Towards the trunk's own probabilities, as the oracles reckon.
+            "train": {
+                "depth": DEPTH,
+                "lr": 1e-2,
+                "steps": 12,
+                "batch": 4,
+                "eval_every": 4,
+                "hard": 0.0,
+            },
             "measure": {"depth": DEPTH},
             "runtime": {"device": "cpu", "threads": 1},
         }

@@ -102,24 +102,42 @@ class Seeing(Watched):
 class Killing(Watched):
     """Kills a worker at its shard, once a quarter of the pass is done."""
 
-    def __init__(self, kind: Engine) -> None:
+    def __init__(self, kind: Engine, store: Path) -> None:
         super().__init__()
         self.kind = kind
+        self.locks = store / "locks" / "trunk_shard"
         self.killed: int | None = None
 
     def advance(self, count: int = 1, **values: float) -> None:
         super().advance(count, **values)
         if self.done >= TOKENS // 4 and self.killed is None:
-            at_work = locking().intersection(workers(self.kind))
-            self.killed = next(iter(at_work), None)  # an idle one would not be missed
+            pids = workers(self.kind)
+            at_work = (pid for pid in pids if stopped_at_work(pid, self.locks))
+            self.killed = next(at_work, None)  # an idle one would not be missed
             if self.killed is not None:
                 os.kill(self.killed, signal.SIGKILL)
 
 
-def locking() -> set[int]:
-    """The processes that hold a flock, as one that makes a shard does."""
+def stopped_at_work(pid: int, locks: Path) -> bool:
+    """Stops a process; tells whether it makes a shard. One that does not goes on."""
+    os.kill(pid, signal.SIGSTOP)
+    while Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "T":
+        time.sleep(0.001)
+    if pid in holding(locks):
+        return True
+    os.kill(pid, signal.SIGCONT)
+    return False
+
+
+def holding(locks: Path) -> set[int]:
+    """The processes that hold a flock on a file of that folder."""
+    files = {str(lock.stat().st_ino) for lock in locks.iterdir()}
     lines = (line.split() for line in Path("/proc/locks").read_text().splitlines())
-    return {int(words[4]) for words in lines if words[1] == "FLOCK"}
+    return {
+        int(words[4])
+        for words in lines
+        if words[1] == "FLOCK" and words[5].rpartition(":")[2] in files
+    }
 
 
 @each_engine
@@ -140,7 +158,7 @@ def test_a_cluster_makes_the_same_artifacts(
 def test_a_killed_workers_shards_are_made_by_another(
     ground: Path, here: Path, tmp_path: Path, kind: Engine
 ) -> None:
-    progress = Killing(kind)
+    progress = Killing(kind, tmp_path)
     run_pass(ground, tmp_path, runner(kind), progress)
     gone = rf"its worker \(.*, process {progress.killed}\) is gone; begun again on "
     assert any(re.search(gone, line) for line in progress.said), progress.said

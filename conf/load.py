@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from conf.errors import ConfigError
+from conf.yaml_keys import repeated_key
 
 Model = TypeVar("Model", bound=BaseModel)
 Raw = dict[str, Any]  # parsed YAML: checked by pydantic right after
@@ -53,13 +54,17 @@ def _is(kind: Callable[[Path], bool], path: Path) -> bool:
 def read_yaml(path: Path) -> Raw:
     """The mapping in a YAML file, `{}` if the file is empty."""
     try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        repeated = repeated_key(text)
+        raw = yaml.safe_load(text)
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: is not text; {MODEL_GOES_INTO}") from error
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from error
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: is not YAML: {error}") from error
+    if repeated is not None:
+        raise ConfigError(f"{path}: {repeated}; keep one of them")
     if raw is None:
         return {}
     if not isinstance(raw, dict):

@@ -25,7 +25,7 @@ from nets.draft import Draft
 from nets.evaluate import Compute
 from nets.head import measure_rows, topk_rows
 from nets.objective import chain_sums
-from nets.optimizer import NamedAdam
+from nets.optimizer import NamedOptimizer
 from nets.source import Batch
 from nets.trunk import Trunk
 
@@ -150,15 +150,19 @@ def _head(model: Trunk, normed_RH: Tensor, mib: int, device: str, limits: Json) 
     }
 
 
-def trained(sizes: Sizes, device: str) -> tuple[Draft, NamedAdam, Batch]:
+def trained(sizes: Sizes, device: str) -> tuple[Draft, NamedOptimizer, Batch]:
     """The draft beside embedding and head; of the trunk nothing else is there."""
     draft = random_draft(sizes.trunk, device)
     draft.trainable("all")
-    return draft, NamedAdam(dict(draft.named_parameters())), random_batch(sizes, device)
+    return (
+        draft,
+        NamedOptimizer(dict(draft.named_parameters())),
+        random_batch(sizes, device),
+    )
 
 
 def train_step(
-    draft: Draft, adam: NamedAdam, batch: Batch, depth: int, compute: Compute
+    draft: Draft, adam: NamedOptimizer, batch: Batch, depth: int, compute: Compute
 ) -> None:
     """One step as `nets.training.fit` does it."""
     torch.autograd.backward(chain_sums(draft, batch, depth, compute).means().mean())

@@ -16,7 +16,7 @@ from nets.draft import Draft, draft_from, fresh_draft_tensors, last_input_rms
 from nets.evaluate import Compute
 from nets.head import topk_rows
 from nets.objective import chain_sums
-from nets.optimizer import NamedAdam
+from nets.optimizer import NamedOptimizer
 from nets.schedule import learning_rate
 from nets.source import Batch
 from nets.trunk import build_shared
@@ -81,13 +81,13 @@ def real_draft(tensors: Tensors, dtype: torch.dtype) -> Draft:
     return draft_from(tensors, shared)
 
 
-def adam_of(draft: Draft) -> NamedAdam:
+def adam_of(draft: Draft) -> NamedOptimizer:
     """The optimiser over all of a draft that is trained."""
-    return NamedAdam({n: p for n, p in draft.named_parameters() if p.requires_grad})
+    return NamedOptimizer({n: p for n, p in draft.named_parameters() if p.requires_grad})
 
 
 def train_step(
-    draft: Draft, adam: NamedAdam, batch: Batch, depth: int, lr: float = RATE
+    draft: Draft, adam: NamedOptimizer, batch: Batch, depth: int, lr: float = RATE
 ) -> Tensor:
     """One whole step of ours, as `fit` does it; the loss of each chain step, f64 [C]."""
     loss_C = chain_sums(draft, batch, depth, compute()).means()

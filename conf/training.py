@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 from conf.base import Depth, Settings, Wiring
 
 Layout: TypeAlias = Literal["exact", "rows", "stride"]
+OptimizerKind: TypeAlias = Literal["adam", "muon"]
 Loss: TypeAlias = Literal["tail_kl", "topk_kl", "tv", "lk"]
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 StepWeights: TypeAlias = Literal["reach", "uniform"] | tuple[Weight, ...]
@@ -24,6 +25,9 @@ class TrainChoices(Settings):
     reaches each, all alike, or as listed. `through_chain` lets the gradient of a step reach
     those before it through its input (`exact` alone unrolls a chain in one step).
 
+    `optimizer` moves the weights: `adam`, the reference's, or `muon`, of matrices alone and
+    with a higher `lr`.
+
     From chain step 2 on, `on_path` trains only chains that a decode would run (fed with the
     trunk's own tokens), `anchors` only a share of the starts: the head is most of the cost
     where the vocabulary is large.
@@ -37,6 +41,7 @@ class TrainChoices(Settings):
     hard: Annotated[float, Field(ge=0, le=1)] = 0.25
     step_weights: StepWeights = "reach"
     through_chain: bool = False
+    optimizer: OptimizerKind = "adam"
     lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 2e-5
     batch: Annotated[int, Field(ge=1)] = 2
     eval_every: Annotated[int, Field(ge=1)] = 25

@@ -21,7 +21,7 @@ from nets.evaluate import Compute
 from nets.fit_state import EvalRecord, FitFacts, FitState, StepRecord
 from nets.hold import drafts_held, held, rates
 from nets.jobs import KindJobs
-from nets.optimizer import NamedAdam
+from nets.optimizer import NamedOptimizer
 from nets.ranks import ALONE, Ranks
 from nets.schedule import JobOrder, cut_batches, job_generator, learning_rate
 from nets.selection import BestCheckpoint
@@ -135,7 +135,7 @@ class _Run:
         self.compute = Compute(settings.batch, settings.dtype, runtime.budget_bytes)
         draft.trainable(settings.trainable)
         trained = {name: p for name, p in draft.named_parameters() if p.requires_grad}
-        self.adam = NamedAdam(trained)
+        self.optimizer = NamedOptimizer(trained, settings.optimizer)
         self.best = BestCheckpoint(trained, settings.seed)
         self.by_kind = (
             None if settings.layout == "exact" else KindJobs(draft, settings, self.compute)
@@ -215,7 +215,7 @@ class _Run:
         windows = self.batches[place]
         kl_C, loss = self._sent_backward(windows, kind)
         # One transfer a step.
-        found = [self.adam.clip(self.loss_scale).double(), loss, *kl_C]
+        found = [self.optimizer.clip(self.loss_scale).double(), loss, *kl_C]
         norm, total, *kl = self.ranks.first_s(torch.stack(found)).tolist()
         if math.isfinite(norm) and all(map(math.isfinite, kl)):
             self._count_step(
@@ -226,7 +226,7 @@ class _Run:
             )
         else:
             self._skip_step(windows, kl, norm)
-        self.adam.drop_gradients()
+        self.optimizer.drop_gradients()
 
     def _sent_backward(self, windows: Sequence[int], kind: int) -> tuple[Tensor, Tensor]:
         """The mean loss of each chain step over the batch, and these weighted.
@@ -238,7 +238,7 @@ class _Run:
         weight_C = self.losses.weights(self.evaluations[-1].hold_rates)
         if own_C.requires_grad:
             torch.autograd.backward((weight_C * own_C).sum() * self.loss_scale)
-        self.ranks.sum_gradients_(self.adam.parameters.values())
+        self.ranks.sum_gradients_(self.optimizer.parameters.values())
         kl_C = self.ranks.sum_(own_C.detach())
         return kl_C, (weight_C * kl_C).sum()
 
@@ -247,7 +247,7 @@ class _Run:
     ) -> None:
         step = len(self.steps) + 1
         lr = learning_rate(step, self.settings.steps, self.settings.lr)
-        self.adam.step(lr)
+        self.optimizer.step(lr)
         record = StepRecord(
             step=step, loss=loss, lr=lr, grad_norm=grad_norm, kl=kl, kind=kind
         )
@@ -280,7 +280,7 @@ class _Run:
     def state(self) -> FitState:
         """A checkpoint of everything that decides what follows."""
         inputs = {} if self.by_kind is None else self.by_kind.tensors()
-        tensors = {**self.adam.tensors(), **self.best.tensors(), **inputs}
+        tensors = {**self.optimizer.tensors(), **self.best.tensors(), **inputs}
         return FitState(tensors, self.facts())
 
     def load(self, state: FitState) -> None:
@@ -289,7 +289,7 @@ class _Run:
         self.steps, self.evaluations = list(facts.steps), list(facts.evaluations)
         self.skipped, self.loss_scale = facts.skipped, facts.loss_scale
         self.jobs = JobOrder([*facts.order], Xorshift64(facts.generator), facts.place)
-        self.adam.load(state.tensors, len(self.steps))
+        self.optimizer.load(state.tensors, len(self.steps))
         self.best.load(state.tensors)
         if self.by_kind is not None:
             self.by_kind.load(state.tensors, facts.refresh_round)

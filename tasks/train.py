@@ -189,7 +189,7 @@ PACKED_SETTINGS = ("window", "split")
 PACKED_NUMBERS = ("tokens", "windows")
 TRAIN_SETTINGS = (
     *("layout", "stride", "refresh", "loss", "hard", "step_weights", "through_chain"),
-    *("trainable", "select_by", "on_path", "anchors", "lr", "seed"),
+    *("trainable", "select_by", "on_path", "anchors", "optimizer", "lr", "seed"),
 )
 TRAIN_NUMBERS = (
     "steps",

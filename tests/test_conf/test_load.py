@@ -168,6 +168,7 @@ def test_every_setting_is_listed_here() -> None:
         *("depth", "trainable", "lr", "epochs", "steps", "batch", "eval_every"),
         *("eval_windows", "patience", "select_by", "on_path", "anchors", "seed"),
         *("layout", "stride", "refresh", "loss", "hard", "step_weights", "through_chain"),
+        "optimizer",
     }
     assert fields_of(RunConfig) == {
         *("student", "init", "start_from_last_layer", "data", "outputs", "taps"),

@@ -206,9 +206,16 @@ def through_files(state: FitState) -> FitState:
     return FitState(tensors, FitFacts.model_validate_json(state.facts.model_dump_json()))
 
 
-@pytest.mark.parametrize("dtype", ["f32", "bf16"])
-def test_a_run_cut_anywhere_ends_bit_equal(source: ListSource, dtype: str) -> None:
-    settings = change(trainable="all", eval_every=2, lr=5e-3, seed=5, dtype=dtype)
+@pytest.mark.parametrize(
+    ("dtype", "optimizer", "lr"),
+    [("f32", "adam", 5e-3), ("bf16", "adam", 5e-3), ("f32", "muon", 5e-2)],
+)
+def test_a_run_cut_anywhere_ends_bit_equal(
+    source: ListSource, dtype: str, optimizer: str, lr: float
+) -> None:
+    settings = change(
+        trainable="all", eval_every=2, lr=lr, seed=5, dtype=dtype, optimizer=optimizer
+    )
     source = with_bad_windows(source, 5)
     whole, states = run_saving(source, settings)
     expected = fit(stale(), source, WINDOWS, settings, QUIET)

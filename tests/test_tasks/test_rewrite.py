@@ -21,7 +21,7 @@ PROVENANCE = {  # healing.md §9, and ours
     *("hard", "heldout_kl_start", "heldout_kl_best", "heldout_hold_start"),
     *("heldout_hold_best", "init", "trunk", "layout", "wiring", "trainable", "loss"),
     *("split", "select_by", "on_path", "anchors", "window", "seed", "isolate"),
-    *("refresh", "step_weights", "through_chain"),
+    *("refresh", "step_weights", "through_chain", "optimizer"),
     *("heldout_kind_kl_start", "heldout_kind_kl_best"),
 }
 

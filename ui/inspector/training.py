@@ -29,8 +29,8 @@ router = APIRouter()
 
 NO_INTERVALS = "This training kept no intervals: it is older than they are."
 SHOWN = 40  # evaluations of a long list; the whole is in its CSV
-TOLD_SETTINGS = ("layout", "loss", "select_by", "trainable", "lr", "batch", "steps",
-                 "eval_every", "epochs", "depth", "seed")  # fmt: skip
+TOLD_SETTINGS = ("layout", "loss", "select_by", "trainable", "optimizer", "lr", "batch",
+                 "steps", "eval_every", "epochs", "depth", "seed")  # fmt: skip
 From = Annotated[int, Query(alias="from", ge=0, le=10**9)]
 To = Annotated[int | None, Query(ge=0, le=10**9)]
 Plot = Literal["held", "kl", "kinds", "loss", "lr", "norm"]

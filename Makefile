@@ -6,7 +6,7 @@ export TRANSFORMERS_OFFLINE := 1
 # A process a core, each file's tests in one of them; two threads on a busy core are slower than one.
 CORES := -n auto --dist loadfile
 
-.PHONY: demo smollm2 test e2e faults big browser check coverage docs-check wheel audit bench bench-peer bench-gpu experiments scale scale-plan fix clean
+.PHONY: demo smollm2 test e2e faults big browser check coverage docs-check wheel audit mutation bench bench-peer bench-gpu experiments scale scale-plan fix clean
 
 demo: .venv/.ready
 	$(BIN)/heal demo
@@ -62,6 +62,10 @@ coverage: .venv/.ready-dev
 # check. Strict: a version that could not be asked about is a failure, not a pass.
 audit: .venv/.ready-audit
 	.venv-audit/bin/pip-audit --strict --no-deps --disable-pip -r constraints.txt
+
+# Slips of the numerics, one at a time, and the tests that are to notice; hours, most of them codecs.
+mutation: .venv/.ready-dev
+	OMP_NUM_THREADS=1 nice $(BIN)/python -m bench.mutation
 
 # Needs a quiet machine; writes docs/benchmarks.md and docs/benchmarks.json.
 bench: .venv/.ready .venv/.smollm2

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nets.chain import unroll_exact
+from nets.chain import unroll_apart, unroll_exact
 from nets.draft import KeyValues, build_draft
 from nets.trunk import build_shared
 from tests.builders import EVERY_FAMILY, TinyModel
@@ -98,6 +98,23 @@ def test_a_row_sees_the_trunk_s_rows_before_it_and_its_own_chain() -> None:
             ]
         ]
     ]
+
+
+def test_no_gradient_goes_through_the_chain_unasked() -> None:
+    hidden_BTH = rows([1.0, 1.0, 1.0]).requires_grad_()
+    ids_BT, length_B = windows([1, 2, 3]), torch.tensor([3])
+    given = (EchoDraft(), ids_BT, length_B, hidden_BTH, 2)
+    apart = unroll_apart(*given, torch.zeros_like(ids_BT))
+    for steps in (list(unroll_exact(*given)), list(apart)):
+        assert [step.output_BTH.requires_grad for step in steps] == [True, False]
+
+
+def test_steps_past_a_window_s_width_are_dead() -> None:
+    given = (EchoDraft(), windows([7, 3]), torch.tensor([2]), rows([1.0, 2.0]))
+    steps = list(unroll_exact(*given, 3))
+    read = [live(step.output_BTH, step.alive_BT) for step in steps]
+    assert read == [[103], [], []]
+    assert steps[2].output_BTH[0, :, 0].tolist() == [0, 0]
 
 
 @pytest.mark.parametrize("through", [False, True])

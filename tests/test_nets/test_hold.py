@@ -14,12 +14,15 @@ from nets.hold import (
     count_walk,
     coverage,
     drafts_held,
+    drawn_drafts_held,
     held,
     measure_holds,
     on_path,
     paired_gain_se,
     rates,
     reach,
+    share_interval,
+    summed_shares,
 )
 from tests.oracles.counts import Counts, by_starts, by_walk
 
@@ -157,6 +160,57 @@ def test_interval_is_the_binomial_one_when_windows_are_alike() -> None:
     assert high - low == pytest.approx(2 * 1.96 * 0.00775, rel=0.2)
     assert low < found.drafts_held < high
     assert held(spread_counts(1, 100)) == found
+
+
+def test_an_interval_cuts_a_fortieth_of_the_draws_off_each_end() -> None:
+    counts = spread_counts(4, 30)
+    least = sorted(drawn_drafts_held(counts).tolist())
+    assert len(least) == 1000
+    # 0.025 and 0.975 of the way along 999 gaps: 24.975 and 974.025.
+    low = least[24] + 0.975 * (least[25] - least[24])
+    high = least[974] + 0.025 * (least[975] - least[974])
+    found = held(counts).interval
+    assert (found.low, found.high) == pytest.approx((low, high), rel=1e-12)
+
+
+def test_without_a_seed_draws_are_those_of_seed_0() -> None:
+    counts, other = spread_counts(5, 30), spread_counts(6, 30)
+    hit_W, counted_W = counts.hit_WC[:, 0].astype(float), counts.counted_WC[:, 0]
+    hit_WTC = np.random.default_rng(7).random((9, 5, 1)) < 0.5
+    all_WTC = np.ones_like(hit_WTC)
+    arrays = HoldArrays(all_WTC, hit_WTC, np.full(9, 5), np.zeros(9, np.int64))
+    assert measure_holds(arrays) == measure_holds(arrays, 0) != measure_holds(arrays, 1)
+    assert held(counts) == held(counts, 0) != held(counts, 1)
+    drawn = [drawn_drafts_held(counts, *seed).tolist() for seed in ((), (0,), (1,))]
+    assert drawn[0] == drawn[1] != drawn[2]
+    paired = [paired_gain_se(counts, other, *seed) for seed in ((), (0,), (1,))]
+    assert paired[0] == paired[1] != paired[2]
+    shares = [share_interval(hit_W, counted_W, *seed) for seed in ((), (0,), (1,))]
+    assert shares[0] == shares[1] != shares[2]
+    sums = [summed_shares(hit_W[:, None], counts.counted_WC, *s) for s in ((), (0,), (1,))]
+    assert sums[0] == sums[1] != sums[2]
+
+
+def test_shares_are_summed_over_steps_not_windows() -> None:
+    # Each window has shares 1/2 and 1/4, so every draw has 3/4.
+    of_WC = np.array([[2, 4], [4, 8]])
+    found = summed_shares(np.array([[1.0, 1.0], [2.0, 2.0]]), of_WC)
+    assert (found.low, found.high) == pytest.approx((0.75, 0.75))
+
+
+def test_windows_without_a_next_row_cover_nothing() -> None:
+    counted = np.zeros((2, 3, 1), bool)
+    counted[1, 0] = True
+    both = HoldArrays(counted, counted, np.array([1, 3]), np.array([0, 1]))
+    assert coverage(both) == 0.5  # of rows 0 and 1 of the second
+    assert coverage(both.of_set(0)) == 0.0
+    nothing = measure_holds(both.of_set(2))
+    assert (nothing.windows, nothing.coverage, nothing.walk.drafts_held) == (0, 0.0, 0.0)
+    assert nothing.walk.interval.high == 0.0
+
+
+def test_one_row_is_enough_for_a_rate() -> None:
+    assert rates(HoldCounts(np.array([[1]]), np.array([[1]]))) == (1.0,)
 
 
 def test_paired_error_is_small_where_windows_move_together() -> None:

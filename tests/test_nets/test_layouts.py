@@ -57,6 +57,30 @@ def test_stride_lays_chains_over_the_rows_behind_their_starts() -> None:
     assert read == [[103, 406], [10304, 40607], [1030405]]
 
 
+def test_rows_send_no_gradient_to_the_step_before() -> None:
+    laid = Laid(windows([1, 2, 3]), torch.tensor([3]))
+    hidden_BTH = rows([1.0, 1.0, 1.0]).requires_grad_()
+    steps = unroll_rows(EchoDraft(), laid, hidden_BTH, 2)
+    assert [step.output_BTH.requires_grad for step in steps] == [True, False]
+
+
+def test_windows_shorter_than_a_chain_end_it() -> None:
+    laid, hidden = Laid(windows([7, 3]), torch.tensor([2])), rows([1.0, 2.0])
+    for steps in (
+        unroll_rows(EchoDraft(), laid, hidden, 4),
+        unroll_stride(EchoDraft(), laid, hidden, 4, Stride(4, torch.tensor([0]))),
+    ):
+        assert [live(s.output_BTH, s.alive_BT) for s in steps] == [[103], [], [], []]
+
+
+def test_spliced_rows_are_f32_at_any_depth() -> None:
+    laid, hidden = Laid(windows([7, 3]), torch.tensor([2])), rows([1.0, 2.0]).bfloat16()
+    for depth in (1, 2):
+        stride = Stride(4, torch.tensor([0]))
+        carried_BTH = spliced_rows(EchoDraft(), laid, hidden, depth, stride)
+        assert carried_BTH.dtype == torch.float32
+
+
 def test_offsets_are_the_reference_s() -> None:
     assert stride_at((0, 1, 2, 9), 0, 7).offset_B.tolist() == [0, 5, 3, 3]
     assert stride_at((0, 1, 2, 9), 2, 7).offset_B.tolist() == [6, 4, 2, 2]

@@ -166,6 +166,47 @@ def test_a_sure_draft_keeps_the_digits_of_its_tail() -> None:
     assert row_loss("tail_kl", p_RK, masses).item() == pytest.approx(expected, rel=1e-6)
 
 
+def test_a_kept_token_without_mass_keeps_its_log() -> None:
+    # q = (1/2, e^-200 / 2, 1/2): in f32 the second is 0, and its log must not follow.
+    masses = masses_(torch.tensor([[0.0, -200.0, 0.0]]), torch.tensor([[1, 0]]))
+    assert masses.logsumexp_R.item() == pytest.approx(math.log(2), abs=1e-6)
+    log_q = [-200 - math.log(2), -math.log(2)]
+    assert masses.log_q_RK[0].tolist() == pytest.approx(log_q, abs=2e-5)
+    assert masses.tail_q_R.item() == pytest.approx(0.5, abs=1e-7)
+
+
+TINY = torch.finfo(torch.float32).tiny
+
+
+def test_mass_below_f32_is_its_least_number_not_none() -> None:
+    # e^-200 is 0 in f32. Kept, its log is that of the least; outside, the loss is finite.
+    far_RV, id_RK = torch.tensor([[0.0, -200.0]]), torch.tensor([[1]])
+    assert masses_(far_RV, id_RK).log_q_RK.item() == pytest.approx(math.log(TINY))
+    masses = masses_(torch.tensor([[0.0, -200.0]]), torch.tensor([[0]]))
+    half_RK = torch.tensor([[0.5]])
+    expected = -math.log(2) - 0.5 * math.log(TINY)
+    assert row_loss("tail_kl", half_RK, masses).item() == pytest.approx(expected, rel=1e-6)
+    assert slopes("tail_kl", half_RK, masses).outside_R.item() == pytest.approx(-0.5 / TINY)
+
+
+def test_a_tie_has_the_slope_of_the_trunk_s_side_none() -> None:
+    # q = tp = 1/2 exactly: the overlap is tp, which no logit moves.
+    z_RV = torch.zeros(1, 2, requires_grad=True)
+    id_RK, p_RK = torch.tensor([[0]]), torch.tensor([[0.5]])
+    torch.autograd.backward(tv(z_RV, id_RK, p_RK).sum())
+    assert z_RV.grad is not None
+    assert z_RV.grad.tolist() == [[0.0, 0.0]]
+    assert closed_gradient("tv", torch.zeros(1, 2), id_RK, p_RK).tolist() == [[0.0, 0.0]]
+
+
+@each_loss
+def test_narrow_numbers_are_widened_first(loss: Loss) -> None:
+    id_RK, p_RK = trunk_top(9, rows=20, vocab=40, k=5)
+    z_RV, p_RK = near_logits(9, 20, 40).bfloat16(), p_RK.bfloat16()
+    full, wide = LOSSES[loss][0], (z_RV.float(), id_RK, p_RK.float())
+    assert torch.equal(full(z_RV, id_RK, p_RK), full(*wide))
+
+
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
 def test_hard_targets_move_mass_to_the_trunks_own_token(share: float) -> None:
     _, p_RK = trunk_top(8, rows=5, vocab=20, k=4)

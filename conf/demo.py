@@ -2,10 +2,11 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from conf.base import Settings
 from conf.schema import DataSpec, RunConfig
+from conf.training import OptimizerKind
 
 SHIPPED_DEMOS = {"tiny": "demo", "smollm2": "smollm2"}  # model: configuration
 
@@ -31,14 +32,16 @@ class NativeDraft(Settings):
     """Training of the source's own draft, started from the source's last layer."""
 
     steps: Annotated[int, Field(ge=1)]
+    optimizer: OptimizerKind = "adam"
     lr: Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class FoldSettings(Settings):
     """What a fold removes: layers by index, then FFN neurons of each layer that stays.
 
-    `ffn` is the share of neurons kept, one for all layers or one for each kept layer. The
-    neurons that matter least on `windows` windows of the data go first.
+    `ffn` is the share of neurons kept, one for all layers or one for each kept layer; a
+    width is rounded to a multiple of 32. The neurons that matter least on `windows` windows
+    of the data go first.
     """
 
     drop: tuple[Annotated[int, Field(ge=0)], ...] = ()
@@ -46,6 +49,22 @@ class FoldSettings(Settings):
         1.0,
     )
     windows: Annotated[int, Field(ge=1)] = 32
+
+    @field_validator("drop")
+    @classmethod
+    def _each_once(cls, drop: tuple[int, ...]) -> tuple[int, ...]:
+        twice = sorted({layer for layer in drop if drop.count(layer) > 1})
+        if twice:
+            raise ValueError(
+                f"names layer {', '.join(map(str, twice))} more than once; name each layer "
+                "that goes once"
+            )
+        return drop
+
+    @property
+    def folds(self) -> bool:
+        """Whether it takes anything away."""
+        return bool(self.drop) or any(share < 1 for share in self.ffn)
 
 
 class Gate(Settings):

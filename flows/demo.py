@@ -135,7 +135,7 @@ def native_draft(
     fresh = fresh_draft(ground, runtime)
     start = Start(fresh, is_fresh=True)
     settings = settings_of(heal, ground, start).model_copy(
-        update={"steps": native.steps, "lr": native.lr, "patience": None}
+        update={**native.model_dump(), "patience": None}
     )
     return ground.trained(fresh, settings, runtime, "native")
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from ui.contents import CodecRow, DraftName, Report
 from ui.figures import counted, fixed, percent_sign, signed, size, span
-from ui.verdict import gain_text, outcome, recovered, set_direction
+from ui.verdict import Outcome, gain_text, outcome, recovered, set_direction
 
 RIVALS: dict[DraftName, str] = {
     "control": "the same steps on the source trunk",
@@ -92,10 +92,17 @@ def best_codec(codecs: tuple[CodecRow, ...]) -> CodecRow | None:
     return min(fit, key=lambda row: row.draft_bytes, default=None)
 
 
+def codec_to_ship(report: Report) -> CodecRow | None:
+    """`best_codec`; None where codecs were not compared or the draft got worse."""
+    if len(report.codecs) < 2 or outcome(report) == "worse":
+        return None
+    return best_codec(report.codecs)
+
+
 def which_codec(report: Report) -> Answer | None:
     """The codec to ship, by size among those as good as keep."""
-    best = best_codec(report.codecs)
-    if best is None or len(report.codecs) < 2 or outcome(report) == "worse":
+    best = codec_to_ship(report)
+    if best is None:
         return None
     short = f"{best.codec}, {size(best.draft_bytes)}"
     keep = next((row for row in report.codecs if row.codec == "keep"), None)
@@ -111,7 +118,7 @@ def which_codec(report: Report) -> Answer | None:
 
 
 def what_next(report: Report) -> Answer:
-    """Ship, train longer, or leave it, with the reason."""
+    """Train longer, more text, ship as it is, or leave it, with the reason."""
     kind = outcome(report)
     if kind in ("empty", "measured"):
         return Answer(
@@ -138,16 +145,39 @@ def what_next(report: Report) -> Answer:
         return Answer(
             "What next?", "More text or steps", "Nothing here tells the two drafts apart."
         )
-    best = best_codec(report.codecs)
-    return Answer(
-        "What next?", f"Ship {best.codec}" if best else "Write it out", _weakest(report)
-    )
+    return _after_a_gain(report, kind)
+
+
+def _after_a_gain(report: Report, kind: Outcome) -> Answer:
+    """What to try after a clear gain; which file to ship was answered before this."""
+    weakest = _weakest_set(report)
+    if weakest is not None:
+        name, held = weakest
+        why = f"It holds least, {held} a round. What there is can ship meanwhile."
+        return Answer("What next?", f"More text like {name}", why)
+    if kind == "partly":
+        why = "What there is can ship; part of what the change cost is still open."
+        return Answer("What next?", "More text or steps", why)
+    return Answer("What next?", "Ship it", "Nothing measured here asks for another heal.")
 
 
 def _weakest(report: Report) -> str:
-    if "healed" not in report.measures or len(report.set_names) < 2:
+    weakest = _weakest_set(report)
+    if weakest is None:
         return ""
+    return f"Or try more text like {weakest[0]}: it holds least, {weakest[1]} a round."
+
+
+def _weakest_set(report: Report) -> tuple[str, str] | None:
+    """The data set the healed draft holds least of, and how much.
+
+    None of one set, or where the intervals of the least and the most touch.
+    """
+    if "healed" not in report.measures or len(report.set_names) < 2:
+        return None
     by_set = report.measures["healed"].by_set
-    name = min(by_set, key=lambda name: by_set[name].drafts_held)
-    held = fixed(by_set[name].drafts_held)
-    return f"To gain more, try more text like {name}: it holds least, {held} a round."
+    ordered = sorted(by_set, key=lambda name: by_set[name].drafts_held)
+    least, most = by_set[ordered[0]].interval, by_set[ordered[-1]].interval
+    if least is None or most is None or least[1] >= most[0]:
+        return None
+    return ordered[0], fixed(by_set[ordered[0]].drafts_held)

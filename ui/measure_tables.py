@@ -9,8 +9,9 @@ from ui.page import on_sets, pair
 
 @dataclass(frozen=True)
 class Table:
-    """Words in the first `words` columns, figures behind them."""
+    """Words in the first `words` columns, figures behind them; `name` in addresses."""
 
+    name: str
     title: str
     note: str
     heads: tuple[str, ...]
@@ -40,6 +41,7 @@ def _sampling_table(report: Report) -> Table:
         for step in at.steps
     )
     return Table(
+        "sampling",
         "Acceptance under sampling",
         "Of the starts that count at a step, how many drafts a trunk that samples takes: "
         "drawn from the draft’s own distribution, or always its first token. From low to "
@@ -82,6 +84,7 @@ def _chain_table(report: Report) -> Table:
         for at in report.measures[name].sampled_chains
     )  # fmt: skip
     return Table(
+        "sampled-chains",
         "Drafts held under sampling",
         "Whole chains on the text that the trunk sampled itself, at its temperature: every "
         "start, weighed by how likely a draft had led there. From low to high where the "
@@ -102,6 +105,7 @@ def _best_table(report: Report) -> Table:
         for first, best in zip(measure.hold_rates, measure.best_of, strict=False)
     )  # fmt: skip
     return Table(
+        "first-four",
         "Among the first four",
         "How often the trunk’s own token is among the draft’s first tokens, from the same "
         "forward: what a small tree would add at each step.",
@@ -123,6 +127,7 @@ def _position_table(report: Report) -> Table:
         for rate in place.hold_rates
     )  # fmt: skip
     return Table(
+        "places",
         "By place in the window",
         "Rounds by the row they start at. A rate over several bins or sets can be above "
         "or below every one that has rows enough: look at the rows.",
@@ -141,6 +146,7 @@ def _vocabulary_table(report: Report) -> Table:
         for one in found
     )  # fmt: skip
     return Table(
+        "vocabulary",
         "A trimmed vocabulary",
         "What a draft’s head of the most frequent tokens of the training windows could "
         "reach of held-out text: a choice of the trunk outside it is always missed.",

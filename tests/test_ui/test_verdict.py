@@ -125,7 +125,16 @@ def test_the_codec_is_the_smallest_whose_own_bar_reaches_keep() -> None:
 
 def test_a_best_step_at_the_end_asks_for_more_training() -> None:
     assert what_next(sample_report(training=training(chosen=120))).short == "Train longer"
-    assert what_next(sample_report()).short == "Ship q8_row"
+    told = what_next(sample_report())
+    assert told.short == "More text like prose"
+    assert not any("Ship" in one.short for one in answers(sample_report()))
+
+
+def test_no_data_set_is_named_where_chance_could_order_them() -> None:
+    alike = {"stale": measure(1.0, 1.0), "healed": measure(2.01, 2.0)}
+    assert what_next(sample_report(measures=alike)).short == "Ship it"
+    apart = {"stale": measure(1.0, 1.0), "healed": measure(2.3, 2.0)}
+    assert what_next(sample_report(measures=apart)).short == "More text like prose"
 
 
 def test_the_paired_gain_is_told_with_half_its_interval() -> None:

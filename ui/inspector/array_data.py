@@ -19,6 +19,14 @@ AT_ONCE = 1 << 15  # values that are put into bins together
 MOST_VALUES = 1 << 27  # of a window; more would not fit beside everything else
 OUTLIER = 5.0  # times the median channel
 
+# What the arrays of a trunk's pass are, in a line for whoever opens one.
+MEANINGS = {
+    "hidden": "The trunk’s row of each token after its last layer: what a draft reads.",
+    "topk_id": "The trunk’s likeliest next tokens by position: what a draft learns to say.",
+    "topk_p": "How likely the trunk finds its likeliest next tokens: what a draft learns.",
+    "logsumexp": "What turns the trunk’s scores of a position into probabilities.",
+}
+
 
 @dataclass(frozen=True)
 class Block:

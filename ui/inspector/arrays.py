@@ -22,6 +22,7 @@ from ui.inspector.answer import (
     table_response,
 )
 from ui.inspector.array_data import (
+    MEANINGS,
     Block,
     Statistics,
     TopRow,
@@ -130,6 +131,7 @@ def arrays(  # noqa: PLR0913 — each is a part of the URL
         histogram=histogram_plot(edges, counts, array.name) if counts.size else "",
         what=what, line=along_plot(what, series, array.name) if looked.has_line else "",
         top=_top(depot, looked, row), number=number, dims=_dims,
+        meaning=MEANINGS.get(array.name, ""),
         link=lambda **to: urlencode({"name": array.name, "w": w} | to),
     )  # fmt: skip
 

@@ -42,18 +42,28 @@ from ui.inspector.compare_view import (
     sentence,
     stage_lines,
     stage_seconds,
+    strip_rows,
     training_plots,
 )
 from ui.inspector.depot import Depot, InDepot, NotHere
 from ui.inspector.heals import book_of, when
 from ui.inspector.pairing import pairing_of
+from ui.inspector.strips import stacked
 
 router = APIRouter()
 
 Picks = Annotated[tuple[str, ...], Query(max_length=8)]
 Name = Annotated[str, Query(max_length=200)]
 CompareTable = Literal[
-    "settings", "drafts", "steps", "rounds", "speed", "sampling", "codecs", "stages"
+    "glance",
+    "settings",
+    "drafts",
+    "steps",
+    "rounds",
+    "speed",
+    "sampling",
+    "codecs",
+    "stages",
 ]
 Verify = Annotated[float, Query(gt=0, le=10)]
 DraftCost = Annotated[float, Query(ge=0, le=10)]
@@ -141,6 +151,7 @@ def compare_table(  # noqa: PLR0913 — each is a part of the URL
 
 def _table(pair: Comparison, table: CompareTable, cost: Cost) -> Table:
     made: dict[CompareTable, Callable[[], Table]] = {
+        "glance": lambda: _glance(pair, cost),
         "settings": lambda: _settings(pair),
         "drafts": lambda: _rows_table(held_rows(pair), ""),
         "steps": lambda: _rows_table(rate_rows(pair), "step"),
@@ -151,6 +162,11 @@ def _table(pair: Comparison, table: CompareTable, cost: Cost) -> Table:
         "stages": lambda: _stages(pair),
     }
     return made[table]()
+
+
+def _glance(pair: Comparison, cost: Cost) -> Table:
+    rows = [(one.name, one.a, one.b) for one in glances(pair, cost)]
+    return as_table(("figure", "a", "b"), rows)
 
 
 def _settings(pair: Comparison) -> Table:
@@ -233,20 +249,26 @@ def _stages(pair: Comparison) -> Table:
 @router.get("/api/compare/plots/{plot}.svg", tags=["compare"])
 def compare_plot(
     depot: InDepot,
-    plot: Literal["held", "kl", "loss", "rounds", "speed"],
+    plot: Literal["drafts", "steps", "held", "kl", "loss", "rounds", "speed"],
     *,
     a: Name,
     b: Name = "",
     verify: Verify | None = None,
     draft: DraftCost | None = None,
 ) -> Response:
-    """A and B on shared axes as an SVG file, B dashed: trainings, rounds or speed."""
+    """A and B on shared axes as an SVG file, B dashed where it is a line."""
     pair = _pair(depot, (a, b or a))
-    if plot in ("rounds", "speed"):
+    height = 240
+    if plot in ("drafts", "steps"):
+        rows = held_rows(pair) if plot == "drafts" else main(rate_rows(pair))
+        made = board(rows, pair.names, percent=plot == "steps")
+        drawn, needed = stacked(strip_rows(made), made.scale)
+        height = needed + 60
+    elif plot in ("rounds", "speed"):
         drawn = use_plots(pair, _cost(pair, verify, draft))[plot]
     else:
-        curves = {title: made for title, _, made in training_plots(pair)}
+        curves = {title: curve for title, _, curve in training_plots(pair)}
         drawn = curves.get(PLOTS[plot], Markup(""))
     if not drawn:
         raise NotHere(f"There is no {plot!r} of both heals to draw.")
-    return svg_response(drawn, f"compare-{plot}", (720, 240))
+    return svg_response(drawn, f"compare-{plot}", (720, height))

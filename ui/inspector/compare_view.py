@@ -14,6 +14,7 @@ from ui.figures import ABSENT, count, duration, fixed, signed, size, span, with_
 from ui.inspector.compare_data import Between, Comparison, Row, Value, between, held_rows
 from ui.inspector.heal_list import Heal, took_text
 from ui.inspector.rounds import curves
+from ui.inspector.strips import StripRow
 from ui.plots import Axis, Mark, nice_axis, scale, strip
 from ui.verdict import gain_text
 
@@ -72,6 +73,17 @@ def board(rows: Sequence[Row], names: tuple[str, str], *, percent: bool = False)
     )
     is_paired = any(row.between is not None and row.between.is_paired for row in rows)
     return Board(groups, scale(axis, lambda tick: fixed(tick, axis.places)), is_paired)
+
+
+def strip_rows(found: Board) -> tuple[StripRow, ...]:
+    """A board's sides one by one, each named whole."""
+    return tuple(
+        StripRow(", ".join(filter(None, (group.title, line.what, side.name))), side.strip,
+                 side.value)
+        for group in found.groups
+        for line in group.lines
+        for side in (line.a, line.b)
+    )  # fmt: skip
 
 
 def _line(row: Row, names: tuple[str, str], axis: Axis, factor: float, places: int) -> Line:

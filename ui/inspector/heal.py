@@ -4,6 +4,7 @@ import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
@@ -30,6 +31,7 @@ from ui.inspector.live import live_of
 from ui.inspector.pareto import pareto_plot
 from ui.inspector.reasons import earlier
 from ui.inspector.rounds import DepthCurve, curves, rounds_plot, speed_plot
+from ui.inspector.strips import StripRow, stacked
 from ui.measure_tables import measure_tables
 from ui.page import MEANINGS, draft_table, hero, pair, step_blocks
 from ui.verdict import doubts, verdict
@@ -142,7 +144,10 @@ def _reasons(lineage: Lineage, depot: Depot) -> tuple[tuple[Node, str], ...]:
 
 @router.get("/api/heals/{name}/{table}.{form}", tags=["heals"])
 def heal_table(depot: InDepot, name: str, table: str, form: Format) -> Response:
-    """A table of one heal: drafts, steps, rounds, depth, codecs, stages, provenance."""
+    """A table of one heal: drafts, steps, rounds, depth, codecs, stages, provenance.
+
+    In use: sampling, sampled-chains, first-four, places, vocabulary; and wiring.
+    """
     found = book_of(depot).heal(name)
     tables = heal_tables(found, lineage_of(found, depot))
     return table_response(chosen_table(tables, table), form, f"{found.asked.title}-{table}")
@@ -156,22 +161,44 @@ def heal_plot(
     verify: Cost | None = None,
     draft: DraftCost | None = None,
 ) -> Response:
-    """A plot of one heal as an SVG file: drafts, rounds, speed, codecs, lineage."""
+    """A plot of one heal as an SVG file: drafts, steps, rounds, speed, codecs, training."""
     found = book_of(depot).heal(name)
     report = found.report
     drawers: dict[str, Callable[[], Markup]] = {}
     if report is not None:
         drawers = {
+            **_figures(report),
             "drafts": lambda: hero(report),
             "rounds": lambda: rounds_plot(report),
             "speed": lambda: _speed(curves(report), *_costs(report, verify, draft)),
             "codecs": lambda: pareto_plot(report.codecs) if report.codecs else Markup(""),
         }
     drawn = drawers[plot]() if plot in drawers else Markup("")
+    height = 300
+    if report is not None and plot == "steps":
+        drawn, needed = stacked(*_step_rows(report))
+        height = needed + 60
     if not drawn:
-        known = ", ".join(drawers) or "none"
+        known = ", ".join([*drawers, "steps"] if drawers else ["none"])
         raise NotHere(f"There is no plot {plot!r} here; there are: {known}.")
-    return svg_response(drawn, f"{found.asked.title}-{plot}", (720, 300))
+    return svg_response(drawn, f"{found.asked.title}-{plot}", (720, height))
+
+
+def _figures(report: Report) -> dict[str, Callable[[], Markup]]:
+    """The two curves of the training that the page shows."""
+    shown = training_figures(report.training)[:2] if report.training else ()
+    return {f"training-{n}": partial(Markup, f.plot) for n, f in enumerate(shown, start=1)}
+
+
+def _step_rows(report: Report) -> tuple[list[StripRow], Markup]:
+    """Hold rates by data set and chain step, with the scale that they share."""
+    blocks = step_blocks(report)
+    rows = [
+        StripRow(f"{block.title}, step {line.step}", line.strip,
+                 " → ".join(text for _, text in line.rates))
+        for block in blocks for line in block.lines
+    ]  # fmt: skip
+    return rows, blocks[0].scale if blocks else Markup("")
 
 
 def _speed(drawn: tuple[DepthCurve, ...], verify: float, draft: float) -> Markup:

@@ -1,7 +1,8 @@
 """Every heal of a store as one row each: what was asked, how it ended, what it held."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -12,6 +13,7 @@ from store.runs import Run
 from ui.contents import Report
 from ui.figures import duration
 from ui.inspector.depot import Damaged, Depot, NotHere
+from ui.inspector.reasons import flat_settings
 
 HealState = Literal["running", "done", "cached", "interrupted", "failed", "damaged", "gone"]
 NOTE_CHARACTERS = 140
@@ -27,6 +29,8 @@ class Asked:
     data: tuple[str, ...]
     layout: str
     loss: str
+    # All of the configuration, by dotted name, spelled.
+    settings: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,11 @@ class Heal:
     run: Run | None
     report_key: str | None
     report: Report | None = field(repr=False)
+
+    @property
+    def short(self) -> str:
+        """`92de` of a run, the head of its key of a lone report."""
+        return self.id[:8] if self.run is None else self.id.rpartition("-")[2]
 
     @property
     def gain(self) -> float | None:
@@ -74,7 +83,7 @@ class HealBook:
         told = {run.record.report for run in runs}
         found = [self._of_run(run) for run in runs]
         found += [heal for heal in self._lone() if f"report/{heal.report_key}" not in told]
-        return sorted(found, key=lambda heal: heal.started, reverse=True)
+        return _with_origins(sorted(found, key=lambda heal: heal.started, reverse=True))
 
     def heal(self, name: str) -> Heal:
         """The heal of a run's id or of a report's key. NotHere."""
@@ -108,7 +117,7 @@ class HealBook:
         report, why = self._report(key) if key else (None, "")
         asked = self._ask(record.id, record.config, record.command)
         if report is not None:
-            asked = Asked(report.title, asked.data, asked.layout, asked.loss)
+            asked = replace(asked, title=report.title)
         state, note = _state(run, report, why)
         return Heal(
             id=record.id, state=state, note=note, asked=asked, command=record.command,
@@ -146,7 +155,33 @@ def asked_for(config: str, fallback: str) -> Asked:
         data=tuple(_set_name(one) for one in data) if isinstance(data, list) else (),
         layout=_word(train, "layout"),
         loss=_word(train, "loss"),
+        settings=_spelled(said) if isinstance(said, dict) else {},
     )
+
+
+def _spelled(whole: dict[object, object]) -> dict[str, str]:
+    """Every setting by its dotted name; none of a configuration that holds itself."""
+    try:
+        pairs = flat_settings(whole).items()  # type: ignore[arg-type]  # as YAML has it
+        return {
+            name.removeprefix("heal."): value
+            if isinstance(value, str)
+            else json.dumps(value, default=str)
+            for name, value in pairs
+        }
+    except (ValueError, RecursionError):
+        return {}
+
+
+def _with_origins(heals: list[Heal]) -> list[Heal]:
+    """Cached heals name the run whose work they show, if the book still has it."""
+    made = {heal.report_key: heal.short for heal in heals if heal.state == "done"}
+    return [
+        replace(heal, note=f"same as {made[heal.report_key]}")
+        if heal.state == "cached" and heal.report_key in made
+        else heal
+        for heal in heals
+    ]
 
 
 def _word(settings: object, name: str) -> str:
@@ -165,16 +200,17 @@ def _state(run: Run, report: Report | None, why: str) -> tuple[HealState, str]:
     if run.state == "running":
         return "running", doing(run)
     if run.state == "failed":
-        return "failed", _first_sentence(run.record.error or "no reason was written down")
+        return "failed", short_reason(run.record.error or "no reason was written down")
     if run.state == "interrupted":
-        return "interrupted", f"{_first_sentence(run.record.error or doing(run))}; resumes"
+        said = short_reason(run.record.error or doing(run)).partition(";")[0]
+        return "interrupted", f"{said}; resumes"
     if run.record.report is not None and report is None:
-        return ("gone" if why.startswith("its report") else "damaged"), _first_sentence(why)
+        return ("gone" if why.startswith("its report") else "damaged"), short_reason(why)
     events = run.record.events
     if events and all(event.state == "cached" for event in events):
-        return "cached", "all of it an earlier run’s work"
+        return "cached", "all from the store"
     reused = sum(event.state == "cached" for event in events)
-    return "done", f"{reused} of {len(events)} stages cached" if reused else ""
+    return "done", f"{reused} of {len(events)} stages reused" if reused else ""
 
 
 def doing(run: Run) -> str:
@@ -194,9 +230,13 @@ def doing(run: Run) -> str:
     return f"after {events[-1].name}" if events else "before its first stage"
 
 
-def _first_sentence(text: str) -> str:
+def short_reason(text: str) -> str:
+    """The first line, cut after a word where it is long."""
     line = text.strip().splitlines()[0] if text.strip() else ""
-    return line if len(line) <= NOTE_CHARACTERS else f"{line[:NOTE_CHARACTERS]}…"
+    if len(line) <= NOTE_CHARACTERS:
+        return line
+    head = line[:NOTE_CHARACTERS]
+    return f"{(head.rpartition(' ')[0] or head).rstrip(' ,;:')} …"
 
 
 def _took(run: Run) -> float | None:

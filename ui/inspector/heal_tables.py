@@ -6,6 +6,7 @@ from ui.inspector.heal_list import Heal
 from ui.inspector.lineage import Lineage
 from ui.inspector.reasons import flat_settings, spell
 from ui.inspector.rounds import curves, shares
+from ui.inspector.use_tables import use_tables
 from ui.page import on_sets
 
 
@@ -22,6 +23,7 @@ def heal_tables(heal: Heal, lineage: Lineage) -> dict[str, Table]:
         "depth": _depth(report),
         "codecs": _codecs(report),
         "provenance": _provenance(report),
+        **use_tables(report),
     }
     return found
 

@@ -149,16 +149,24 @@ def _seen(
 
 def about(manifest: Manifest) -> str:
     """The one figure that tells most of an artifact."""
-    numbers = manifest.numbers
-    held, windows, steps = (numbers.get(n) for n in ("drafts_held", "windows", "steps"))
+    numbers, codec = manifest.numbers, manifest.settings.get("codec")
+    held, draft_bytes = numbers.get("drafts_held"), numbers.get("draft_bytes")
     if isinstance(held, int | float):
         return f"held {fixed(float(held), 3)}"
-    if isinstance(steps, int):
-        return f"{counted(steps, 'step')}, {duration(manifest.seconds)}"
-    if isinstance(windows, int):
-        return counted(windows, "window")
+    if isinstance(codec, str) and isinstance(draft_bytes, int):
+        return f"{codec}, {size(draft_bytes)} draft"
+    counts = [_counted(numbers.get(n), n[:-1]) for n in ("steps", "windows", "layers")]
     total = sum(file.size for file in manifest.files.values())
-    return size(total) if total else duration(manifest.seconds)
+    if not total and manifest.parts:
+        counts.append(counted(len(manifest.parts), "part"))
+    fallback = size(total) if total else duration(manifest.seconds)
+    return next(filter(None, counts), fallback)
+
+
+def _counted(value: object, noun: str) -> str:
+    """`2 layers` of a number or of a list's length; nothing of anything else."""
+    many = len(value) if isinstance(value, list) else value
+    return counted(many, noun) if isinstance(many, int) else ""
 
 
 def _joined(nodes: Sequence[Node]) -> list[tuple[Node, tuple[str, ...]]]:
@@ -255,7 +263,7 @@ def _box(node: Node, place: tuple[float, float]) -> Markup:
         element("use", href=f"#i-{node.state}", x=x + 8, y=y + 7, width=14, height=14),
         element("text", _cut(node.title, 15), class_="mono", x=x + 27, y=y + 18),
         element("text", _cut(node.about, 19), x=x + 27, y=y + 34),
-        class_=f"node s-{node.state}", href=node.href,
+        class_=f"node s-{node.state}", href=node.href, data_row="",
         aria_label=f"{node.title}, {node.about}: {node.state}",
     )  # fmt: skip
 

@@ -16,6 +16,7 @@ from ui.figures import count, day, duration, size
 from ui.inspector.answer import Format, Table, as_table, chosen_table, page, table_response
 from ui.inspector.depot import Depot, Entry, InDepot, input_digests
 from ui.inspector.lineage import about
+from ui.inspector.model_files import MODEL_INPUTS, ModelFile, model_files
 from ui.inspector.reasons import earlier, recipe_lines, spell
 
 router = APIRouter()
@@ -45,11 +46,17 @@ class Array:
 
 @dataclass(frozen=True)
 class Input:
-    """An input by its name in the recipe, and the artifacts with that content."""
+    """An input by its name in the recipe, and the artifacts or files with that content."""
 
     name: str
     digest: str
     entries: tuple[Entry, ...]
+    files: tuple[ModelFile, ...] = ()
+
+    @property
+    def is_model(self) -> bool:
+        """It is a model file, or a part of one, whether the store still knows it or not."""
+        return bool(self.files) or (not self.entries and self.name in MODEL_INPUTS)
 
 
 @router.get("/stage/{stage}/{key}", response_class=HTMLResponse, include_in_schema=False)
@@ -116,11 +123,16 @@ def _page(
     return page(
         request, "stage.html", title=title, manifest=manifest, past=past,
         recipe=recipe_lines(manifest, past), inputs=_inputs(depot, manifest),
-        changed_inputs=_changed_inputs(past), consumers=depot.consumers(found),
+        changed_inputs=_changed_inputs(past), consumers=depot.consumers(found), say=_say,
         arrays=_arrays(manifest), files=_files(manifest), lost=depot.lost_files(entry),
         numbers=_facts(manifest.numbers), notes=_facts(manifest.notes),
         made=_when(manifest.started), about=about(manifest), shown=SHOWN, **shared,
     )  # fmt: skip
+
+
+def _say(entry: Entry) -> str:
+    """What tells an artifact of a list from its neighbours."""
+    return "" if entry.manifest is None else about(entry.manifest)
 
 
 def _when(iso: str) -> str:
@@ -129,8 +141,11 @@ def _when(iso: str) -> str:
 
 def _inputs(depot: Depot, manifest: Manifest) -> tuple[Input, ...]:
     digests = input_digests(manifest.inputs)
-    known = depot.inputs(manifest)
-    return tuple(Input(name, digests[name], known[name]) for name in digests)
+    known, files = depot.inputs(manifest), model_files(depot)
+    return tuple(
+        Input(name, digest, known[name], () if known[name] else files.get(digest, ()))
+        for name, digest in digests.items()
+    )
 
 
 def _changed_inputs(past: Nearest | None) -> frozenset[str]:
@@ -198,8 +213,9 @@ def _tables(depot: Depot, found: Artifact) -> dict[str, Table]:
             [(s.kind, s.name, s.value, s.was) for s in recipe_lines(manifest, past)],
         ),
         "inputs": as_table(
-            ("name", "digest", "artifact"),
-            [(one.name, one.digest, one.entries[0].name if one.entries else None)
+            ("name", "digest", "artifact", "file"),
+            [(one.name, one.digest, one.entries[0].name if one.entries else None,
+              str(one.files[0].path) if one.files else None)
              for one in _inputs(depot, manifest)],
         ),
         "consumers": as_table(("artifact",), [(entry.name,) for entry in consumers]),

@@ -38,6 +38,7 @@ class StageSpace:
     share: float
     bar: Markup
     seconds: float
+    elsewhere: str  # where its bytes lie if it has none of its own
 
     @property
     def size(self) -> str:
@@ -59,6 +60,7 @@ class Listed:
     size: str
     took: str
     about: str
+    elsewhere: str
 
 
 @router.get("/store", response_class=HTMLResponse, include_in_schema=False)
@@ -74,11 +76,7 @@ def store(
         (entry for entry in entries if entry.stage == stage), key=lambda e: -e.changed
     )
     spaces = space_by_stage(entries)
-    filling = {
-        (one.name, one.key)
-        for run in depot.runs() if run.state == "running"
-        for one in run.record.filling
-    }  # fmt: skip
+    filling = _filling(depot)
     return page(
         request, "store.html", title="Store", stage=stage, spaces=spaces,
         total=size(sum(one.size_bytes for one in spaces)), artifacts=len(entries),
@@ -118,6 +116,54 @@ def artifacts_table(depot: InDepot, form: Format, stage: str = "") -> Response:
     return table_response(as_table(columns, rows), form, "artifacts")
 
 
+@router.get("/api/store/damaged.{form}", tags=["store"])
+def damaged_table(depot: InDepot, form: Format) -> Response:
+    """What cannot be read as it was written, and what a run moved aside."""
+    rows = [(e.name, "damaged", e.problem) for e in depot.entries() if e.state == "damaged"]
+    rows += [(f"damaged/{name}", "set aside", "") for name in set_aside(depot)]
+    return table_response(as_table(("name", "state", "problem"), rows), form, "damaged")
+
+
+@router.get("/api/store/unfinished.{form}", tags=["store"])
+def unfinished_table(depot: InDepot, form: Format) -> Response:
+    """What a run is filling, or was cut off in; `said` is its last progress."""
+    filling = _filling(depot)
+    rows = [
+        (e.stage, e.key, "running" if (e.stage, e.key) in filling else "cut off",
+         _moment(e.changed).isoformat(),
+         str((depot.progress(e.stage, e.key) or {}).get("line", "")))
+        for e in depot.entries() if e.state == "unfinished"
+    ]  # fmt: skip
+    columns = ("stage", "key", "state", "changed", "said")
+    return table_response(as_table(columns, rows), form, "unfinished")
+
+
+@router.get("/api/store/gc.{form}", tags=["store"])
+def gc_table(depot: InDepot, form: Format, keep: Keep = KEPT_RUNS) -> Response:
+    """All that `heal store gc` would free that keeps so many runs, largest first."""
+    wastes = sorted(sweep(depot.store, keep).wastes, key=lambda waste: -waste.size_bytes)
+    rows = [(w.name, w.kind, w.size_bytes, _moment(w.changed).isoformat()) for w in wastes]
+    return table_response(as_table(("name", "why", "bytes", "changed"), rows), form, "gc")
+
+
+def _filling(depot: Depot) -> set[tuple[str, str]]:
+    """Stage and key of what the running runs make now."""
+    return {
+        (one.name, one.key)
+        for run in depot.runs() if run.state == "running"
+        for one in run.record.filling
+    }  # fmt: skip
+
+
+def elsewhere(entries: Sequence[Entry]) -> str:
+    """`in trunk_shard` where artifacts have no bytes of their own but parts; else ""."""
+    manifests = [entry.manifest for entry in entries if entry.manifest is not None]
+    parts = [part for manifest in manifests for part in manifest.parts]
+    if not parts or any(entry.size_bytes for entry in entries):
+        return ""
+    return "in " + ", ".join(dict.fromkeys(part.partition("/")[0] for part in parts))
+
+
 def space_by_stage(entries: Sequence[Entry]) -> list[StageSpace]:
     """Largest first; sizes are the manifests', so nothing on disk is walked."""
     by_stage: dict[str, list[Entry]] = defaultdict(list)
@@ -135,6 +181,7 @@ def space_by_stage(entries: Sequence[Entry]) -> list[StageSpace]:
             share=sizes[name] / whole,
             bar=bar(sizes[name] / largest),
             seconds=sum(e.manifest.seconds for e in held if e.manifest is not None),
+            elsewhere=elsewhere(held),
         )
         for name, held in by_stage.items()
     ]
@@ -184,6 +231,7 @@ def _listed(entry: Entry) -> Listed:
         size(entry.size_bytes),
         "–" if manifest is None else duration(manifest.seconds),
         "" if manifest is None else about(manifest),
+        elsewhere([entry]),
     )
 
 

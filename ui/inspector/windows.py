@@ -1,5 +1,6 @@
 """A draft explained on text: one window's tokens, coloured by what the chains did."""
 
+from collections.abc import Callable
 from typing import Annotated, Literal
 from urllib.parse import urlencode
 
@@ -19,7 +20,8 @@ from ui.inspector.answer import (
 from ui.inspector.depot import Depot, InDepot, NotHere
 from ui.inspector.window_data import Measures, Window, gains, measures_of, read_window
 from ui.inspector.window_plots import overview_plot, starts_plot
-from ui.inspector.window_view import VIEW, Shown, panel_of, start_of, tokens_of
+from ui.inspector.window_tables import chain_table, tokens_table, top4_table
+from ui.inspector.window_view import VIEW, Panel, Shown, panel_of, start_of, tokens_of
 
 router = APIRouter()
 
@@ -43,15 +45,14 @@ def windows(  # noqa: PLR0913 — each is a part of the URL
     """A window of a measure; `by` leads to the one with the largest gain or loss."""
     _refuse_other(stage)
     measures = measures_of(depot, key)
-    if c.isdigit() and int(c) > measures.depth:
-        raise NotHere(f"The chains have steps 1 to {measures.depth}, not {c}.")
+    _refuse_step(measures, c)
     here = f"/windows/{stage}/{key}"
     if by is not None:
         found = _extreme(depot, measures, by)
         return RedirectResponse(f"{here}?{urlencode({'w': found, 'draft': draft, 'c': c})}")
     index = _first(measures) if w is None else w
     window = read_window(depot, measures, index)
-    place = min(at or 0, len(window.ids) - 1) if at is not None else _telling(window, c)
+    place = _place(window, at, c)
     begin = place // VIEW * VIEW
     end = min(begin + VIEW, len(window.ids))
     return page(
@@ -68,6 +69,16 @@ def windows(  # noqa: PLR0913 — each is a part of the URL
 def _refuse_other(stage: str) -> None:
     if stage != "measure_draft":
         raise NotHere(f"Only a measure_draft explains a draft on text, not a {stage}.")
+
+
+def _refuse_step(measures: Measures, c: str) -> None:
+    if c.isdigit() and int(c) > measures.depth:
+        raise NotHere(f"The chains have steps 1 to {measures.depth}, not {c}.")
+
+
+def _place(window: Window, at: int | None, c: str) -> int:
+    """The token asked for, the last one at most; unasked, one that has something to say."""
+    return _telling(window, c) if at is None else min(at, len(window.ids) - 1)
 
 
 def _query(w: int, at: int, draft: str, c: str) -> str:
@@ -103,10 +114,21 @@ def _near(measures: Measures, index: int) -> tuple[int | None, int | None]:
 
 
 @router.get("/api/windows/{stage}/{key}/{table}.{form}", tags=["windows"])
-def window_table(
-    depot: InDepot, stage: str, key: str, table: str, form: Format, w: Place = None
+def window_table(  # noqa: PLR0913 — each is a part of the URL
+    depot: InDepot,
+    stage: str,
+    key: str,
+    table: str,
+    form: Format,
+    *,
+    w: Place = None,
+    at: Place = None,
+    c: Colour = "1",
 ) -> Response:
-    """`tokens` of one window, a row a token; `gains` of all held-out windows."""
+    """`tokens` of one window, a row a token; `gains` of all held-out windows.
+
+    `chain` and `top4` are of the chain that token `at` is coloured by.
+    """
     _refuse_other(stage)
     measures = measures_of(depot, key)
     index = _first(measures) if w is None else w
@@ -114,26 +136,22 @@ def window_table(
         made = as_table(("window", "gain"), gains(depot, measures))
     else:
         window = read_window(depot, measures, index)
-        made = chosen_table({"tokens": _tokens(window, measures)}, table)
+        makers: dict[str, Callable[[], Table]] = {
+            "tokens": lambda: tokens_table(window, measures),
+            "chain": lambda: chain_table(_panel(window, measures, at, c)),
+            "top4": lambda: top4_table(_panel(window, measures, at, c)),
+        }
+        made = chosen_table(makers, table)()
     return table_response(made, form, f"window-{index}-{table}")
 
 
-def _tokens(window: Window, measures: Measures) -> Table:
-    """By token: its id, text, trunk's p; and by draft what is kept from there."""
-    roles = tuple(window.chains)
-    steps = range(1, measures.depth + 1)
-    columns = ["position", "id", "text", "trunk_p", *(f"{r}_kept" for r in roles)]
-    flags = ("counted", "hit")
-    columns += [f"{r}_{what}_{j}" for r in roles for j in steps for what in flags]
-    rows = []
-    for at, token in enumerate(window.ids.tolist()):
-        row: list[str | int | float | bool | None]
-        row = [at, token, measures.spelling.text(token), window.trunk_p(at)]
-        row += [int(window.chains[r].kept[at]) for r in roles]
-        row += [bool(plane[at, j - 1]) for r in roles for j in steps
-                for plane in (window.chains[r].counted, window.chains[r].hit)]  # fmt: skip
-        rows.append(row)
-    return as_table(columns, rows)
+def _panel(window: Window, measures: Measures, at: int | None, c: str) -> Panel:
+    _refuse_step(measures, c)
+    place = _place(window, at, c)
+    found = panel_of(window, measures, place, c)
+    if found is None:
+        raise NotHere(f"No chain of this step reaches token {place:,}; pick another.")
+    return found
 
 
 @router.get("/api/windows/{stage}/{key}/plots/{plot}.svg", tags=["windows"])

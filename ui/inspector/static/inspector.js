@@ -21,7 +21,7 @@ document.addEventListener("click", (event) => {
 });
 
 const step = (list, by) => {
-  const items = all(list);
+  const items = all(list).filter((item) => item.checkVisibility());
   const at = items.indexOf(document.activeElement);
   const from = at >= 0 ? at + by : Math.max(0, items.findIndex((item) => item.matches("[aria-current]")));
   items[Math.max(0, Math.min(items.length - 1, from))]?.focus();

@@ -41,6 +41,7 @@ SKIPPED_FOLDERS = frozenset(
     {"site-packages", "dist-packages", "__pycache__", "test", "tests", "idlelib"}
 )
 MAX_ID = (1 << 32) - 1
+GIVE = "give a .parquet, .arrow, .jsonl or text file, a folder or a glob"
 
 Kind = Literal["ids", "text"]
 
@@ -79,6 +80,26 @@ def parse_spec(spec: DataSpec | str) -> DataSpec:
     return DataSpec(path=spec)
 
 
+def absence(spec: DataSpec | str) -> str | None:
+    """What to say of a data set that names nothing there is; None if something is there."""
+    path = parse_spec(spec).path
+    if not path:
+        return f"names no path; {GIVE}"
+    try:
+        if path.startswith("python:") or Path(path).exists() or _matches(path):
+            return None
+    except OSError as error:  # a name that no file system takes, a folder kept shut
+        return f"{path}: cannot be read: {error.strerror}"
+    given, at, cap = path.rpartition("@")
+    if not at or "/" in cap:
+        return f"{path}: there is no such file, folder or match; {GIVE}"
+    how = f"`{given}@5000`" if isinstance(spec, str) else "`tokens: 5000` beside the path"
+    return (
+        f"{path}: there is no such file, folder or match; if {cap!r} behind @ is to cap "
+        f"the tokens taken, write a whole number, as {how}"
+    )
+
+
 def open_set(spec: DataSpec | str, digests: FileDigests) -> DataSet:
     """The data set a spec names; InputError if it is missing or of a kind we don't read."""
     wanted = parse_spec(spec)
@@ -88,7 +109,7 @@ def open_set(spec: DataSpec | str, digests: FileDigests) -> DataSet:
         if wanted.path.startswith("python:"):
             files, kind = _python_text(wanted.path)
         else:
-            files = _find_files(wanted.path)
+            files = _find_files(spec)
             kind = "table" if files[0].suffix in TABLES else "text"
             if kind == "text":
                 refuse_binary(files)
@@ -104,11 +125,17 @@ def open_set(spec: DataSpec | str, digests: FileDigests) -> DataSet:
 
 def _python_text(path: str) -> tuple[list[Path], Literal["text", "topics"]]:
     stdlib = Path(sysconfig.get_path("stdlib"))
-    if path == "python:stdlib":
-        return sorted(_walk(stdlib, {".py"}, SKIPPED_FOLDERS)), "text"
     if path == "python:topics":
         return [stdlib / "pydoc_data" / "topics.py"], "topics"
-    raise InputError(f"data: {path}: known are python:stdlib and python:topics")
+    named, _, package = path.partition("/")
+    folder = stdlib / package
+    is_inside = folder.resolve().is_relative_to(stdlib.resolve())
+    if named == "python:stdlib" and is_inside and folder.is_dir():
+        return sorted(_walk(folder, {".py"}, SKIPPED_FOLDERS)), "text"
+    raise InputError(
+        f"data: {path}: known are python:topics, python:stdlib and its packages, as "
+        "python:stdlib/json"
+    )
 
 
 def _walk(
@@ -123,29 +150,19 @@ def _walk(
             yield entry
 
 
-def _find_files(path: str) -> list[Path]:
+def _find_files(spec: DataSpec | str) -> list[Path]:
+    path = parse_spec(spec).path
     given = Path(path)
     _refuse_tdata(given)
+    missing = absence(spec)
+    if missing is not None:
+        raise InputError(f"data: {missing}")
     if given.is_dir():
         files = sorted(_walk(given, TABLES | TEXTS))
-    elif given.is_file():
-        files = [given]
     else:
-        files = sorted(
-            Path(match)
-            for match in glob.glob(path, recursive=True)  # noqa: PTH207 — Path.glob takes no root
-            if Path(match).is_file()
-        )
+        files = [given] if given.is_file() else sorted(_matches(path))
     if not files:
-        what = (
-            "the folder holds no text or table files"
-            if given.is_dir()
-            else "there is no such file, folder or match"
-        )
-        raise InputError(
-            f"data: {path}: {what}; give a .parquet, .arrow, .jsonl or text file, a folder "
-            "or a glob"
-        )
+        raise InputError(f"data: {path}: holds no text or table files; {GIVE}")
     for file in files:
         _refuse_tdata(file)
     if len({file.suffix in TABLES for file in files}) > 1:
@@ -153,6 +170,12 @@ def _find_files(path: str) -> list[Path]:
             f"data: {path}: mixes tables and text files; make them two data sets"
         )
     return files
+
+
+def _matches(path: str) -> list[Path]:
+    """The files that a glob means, in no order."""
+    found = map(Path, glob.glob(path, recursive=True))  # noqa: PTH207 — Path.glob takes no root
+    return [match for match in found if match.is_file()]
 
 
 def _refuse_tdata(path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from conf.schema import DataSpec
 from store.digests import FileDigests
 from tasks.errors import InputError
-from tasks.sources import DataSet, gather, kind_of, open_set, parse_spec, weigh
+from tasks.sources import DataSet, absence, gather, kind_of, open_set, parse_spec, weigh
 
 Row = dict[str, object]
 
@@ -197,9 +197,46 @@ def test_the_standard_library_less_tests_and_packages(
     (stdlib / "site-packages").mkdir()
     (stdlib / "site-packages" / "b.py").write_text("b")
     monkeypatch.setattr("sysconfig.get_path", lambda _: str(stdlib))
+    (tmp_path / "own.py").write_text("own")
     assert records(open_set("python:stdlib", digests)) == ["abc.py", "json/tool.py"]
+    assert records(open_set("python:stdlib/json", digests)) == ["json/tool.py"]
 
 
-def test_other_text_of_pythons_is_unknown(digests: FileDigests) -> None:
-    with pytest.raises(InputError, match="known are python:stdlib and python:topics"):
-        open_set("python:docs", digests)
+@pytest.mark.parametrize(
+    "other",
+    ["docs", "stdlib/no_such", "stdlib/abc.py", "stdlib/..", "stdlib//etc", "topics/a"],
+)
+def test_other_text_of_pythons_is_unknown(digests: FileDigests, other: str) -> None:
+    with pytest.raises(InputError, match="known are python:topics, python:stdlib and its"):
+        open_set(f"python:{other}", digests)
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("prose@x", "if 'x' behind @ is to cap the tokens taken, write a whole number, as"),
+        ("prose@5_000", "whole number, as `prose@5000`"),
+        ("me@home/prose", "there is no such file, folder or match; give a .parquet"),
+        (DataSpec(path="prose@50"), "whole number, as `tokens: 5000` beside the path"),
+        ("", "names no path; give a .parquet"),
+        ("@50", "names no path; give a .parquet"),
+        ("x" * 5000, "cannot be read: File name too long"),
+    ],
+)
+def test_what_is_not_there_is_told_with_what_to_write(
+    digests: FileDigests, spec: DataSpec | str, said: str
+) -> None:
+    found = absence(spec)
+    assert found is not None
+    assert said in found
+    with pytest.raises(InputError) as caught:
+        open_set(spec, digests)
+    assert str(caught.value) == f"data: {found}"
+
+
+def test_what_is_there_is_not_absent(tmp_path: Path) -> None:
+    (tmp_path / "me@home").mkdir()
+    (tmp_path / "me@home" / "prose.txt").touch()
+    for spec in (f"{tmp_path}/me@home", f"{tmp_path}/me@home@50", f"{tmp_path}/*/*.txt@5"):
+        assert absence(spec) is None
+    assert absence("python:topics@50") is None

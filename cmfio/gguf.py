@@ -102,25 +102,34 @@ def import_gguf(gguf_path: Path, out: Path, progress: Progress | None = None) ->
 
 def _read(path: Path) -> "tuple[Metadata, dict[str, ReaderTensor]]":
     try:
-        from gguf import GGUFReader
+        from cmfio.gguf_reader import CheckedReader, refuse_no_gguf
     except ImportError:
         raise CmfError(
             "reading GGUF needs the package gguf; run: pip install 'mtp-heal[gguf]'"
         ) from None
+    refuse_no_gguf(path)
     try:
-        reader = GGUFReader(path)
+        reader = CheckedReader(path)
         values = {key: field.contents() for key, field in reader.fields.items()}
     except OSError as error:
         raise CmfIoError(f"{path}: can't be read: {error}") from error
-    except (
-        Exception
-    ) as error:  # the reader indexes into what it finds, and raises what comes
-        raise ParseError(f"{path}: isn't a readable GGUF file: {error}") from error
+    except CmfError:
+        raise
+    except Exception as error:  # of the reader's own words few would help a user
+        raise ParseError(
+            f"{path}: its keys and tensors can't be read; the file is damaged, copy or "
+            "download it again"
+        ) from error
     return Metadata(path, values), {tensor.name: tensor for tensor in reader.tensors}
 
 
 def _arch(metadata: Metadata, tensors: "Mapping[str, ReaderTensor]") -> Arch:
     family = metadata.values.get("general.architecture")
+    if family is None:
+        raise ParseError(
+            f"{metadata.path}: names no architecture (key 'general.architecture'), so it "
+            "is no model; give the .gguf that holds the weights"
+        )
     if not isinstance(family, str) or family not in FAMILIES:
         raise UnsupportedFeature(
             f"{metadata.path}: architecture {family!r} can't be imported, only "
@@ -222,6 +231,12 @@ def _values(
 ) -> Callable[[], F32]:
     heads = {"attn_q.weight": arch.num_attention_heads, "attn_k.weight": arch.num_kv_heads}
     count = heads.get(tensor.name.split(".", 2)[-1]) if arch.arch_name == "llama" else None
+    if count is not None and (len(shape) != 2 or shape[0] % (2 * count)):
+        raise ParseError(
+            f"{path}: tensor {tensor.name!r} has the shape {list(shape)}, which {count} "
+            "heads don't divide in two halves each; the file contradicts itself, convert "
+            "the model again"
+        )
 
     def make() -> F32:
         from gguf import dequantize
@@ -232,7 +247,8 @@ def _values(
             return values if count is None else unpermuted(values, count)
         except (NotImplementedError, ValueError) as error:
             raise UnsupportedFeature(
-                f"{path}: tensor {tensor.name!r} ({tensor.tensor_type.name}): {error}"
+                f"{path}: tensor {tensor.name!r} of type {tensor.tensor_type.name} can't "
+                "be turned into numbers here; convert the model to another type, as F16"
             ) from error
 
     return make

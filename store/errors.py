@@ -107,6 +107,11 @@ def _known(error: OSError | None, root: Path, need: str) -> ArtifactError | None
             f"{root}: {need} must be written and the store is read-only here; make it "
             "writable or choose another with --store"
         )
+    if error.errno == errno.ENOENT and _lies_under(root, error) and not root.exists():
+        return NotAStore(
+            f"{root}: no folder can be made there ({error.strerror}); choose another store "
+            "with --store"
+        )
     if error.errno == errno.ENOTDIR and _lies_under(root, error):
         return ArtifactError(
             f"{root}: a file lies where the store needs a folder ({error.filename}); "

@@ -12,6 +12,7 @@ SHOWN_CHARACTERS = 40
 SHOWN_DIFFERENCES = 3
 # What the work of a stage goes by: the first that a call and a past one both tell.
 UNITS = ("tokens", "windows", "bytes", "steps")
+AT_PACE = "at_pace_s"  # a note: the seconds that go with the work, of those a stage took
 
 
 @dataclass(frozen=True)
@@ -95,8 +96,18 @@ def differences(recipe: Recipe, past: Recipe) -> Iterator[Difference]:
                 yield Difference(kind, name, here.get(name), there.get(name))
 
 
-def cost(recipe: Recipe, expected: Mapping[str, object], past: Manifest) -> Cost:
-    """What a past artifact took, scaled by the work; `expected`: numbers known before."""
+def cost(
+    recipe: Recipe,
+    expected: Mapping[str, object],
+    past: Manifest,
+    *,
+    begins: bool = True,
+) -> Cost:
+    """What a past artifact took, scaled by the work; `expected`: numbers known before.
+
+    Of its time only what goes with the work is scaled; the rest (a model read, libraries
+    imported) comes once, to the call that `begins` the stage's work in a run.
+    """
     here, there = _work(expected, recipe.settings), _work(past.numbers, past.settings)
     unit = next((unit for unit in UNITS if unit in here and there.get(unit)), None)
     scale = 1.0 if unit is None else here[unit] / there[unit]
@@ -105,8 +116,16 @@ def cost(recipe: Recipe, expected: Mapping[str, object], past: Manifest) -> Cost
         # More steps make the same draft.
         round(size if unit == "steps" else size * scale),
         # What a resumed fill took before it was cut, nobody wrote down.
-        None if past.resumed else past.seconds * scale,
+        None if past.resumed else _seconds(past, scale, begins=begins),
     )
+
+
+def _seconds(past: Manifest, scale: float, *, begins: bool) -> float:
+    pace = _number(past.notes.get(AT_PACE))
+    if pace is None:
+        return past.seconds * scale
+    pace = min(pace, past.seconds)
+    return pace * scale + (past.seconds - pace if begins else 0.0)
 
 
 def _work(numbers: Mapping[str, object], settings: Json) -> dict[str, float]:

@@ -6,7 +6,7 @@ from pydantic import ValidationError
 
 from store.atomic import write_whole
 from store.bucket import Bucket
-from store.errors import NotAStore
+from store.errors import NotAStore, storage_errors
 from store.lease_folder import mark_times
 from store.leases import LeaseTimes
 from store.manifest import Stored
@@ -33,8 +33,9 @@ def bucket_folder(url: str, scratch: Path) -> Path:
     root = scratch.absolute() / bucket.name / bucket.prefix
     mark = root / MARK
     if not mark.exists():
-        root.mkdir(parents=True, exist_ok=True)
-        write_whole(mark, _BucketMark(url=bucket.url).model_dump_json().encode())
+        with storage_errors(scratch.absolute(), f"the folder of {bucket.url}"):
+            root.mkdir(parents=True, exist_ok=True)
+            write_whole(mark, _BucketMark(url=bucket.url).model_dump_json().encode())
     return root
 
 
@@ -45,7 +46,8 @@ def open_store(
     bucket = bucket_of(root)
     if bucket is None:
         if leases is not None and keeps:  # before workers open it, who were told nothing
-            mark_times(root.absolute() / "locks", leases)
+            with storage_errors(root.absolute(), "a mark for several machines"):
+                mark_times(root.absolute() / "locks", leases)
         return Store(root, keeps=keeps, leases=leases)
     from store.bucket_store import BucketStore
 

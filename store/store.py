@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from store.artifact import Artifact
 from store.digests import FileDigests, sha256_of
-from store.errors import ArtifactDamaged, NotAStore
+from store.errors import ArtifactDamaged
 from store.holding import Locks
 from store.keys import RESERVED, checked_key, checked_stage, split_name
 from store.leases import LeaseTimes
@@ -221,19 +221,6 @@ class Store:
         if not problems:
             self._read_whole.add(seen)
         return problems
-
-
-def refuse_no_folder(root: Path) -> None:
-    """NotAStore for a path that is a file, lies in one, or can't be a path."""
-    try:
-        there = next(path for path in (root, *root.absolute().parents) if path.exists())
-    except (OSError, ValueError) as error:
-        raise NotAStore(f"store {str(root)!r}: can't be a path ({error})") from error
-    if not there.is_dir():
-        raise NotAStore(
-            f"store {root}: {there} is a file, and a store is a folder; name a folder with "
-            "--store, HEAL_STORE or runtime.store (it is made if it is missing)"
-        )
 
 
 def _parsed(data: bytes, path: Path) -> Manifest:

@@ -122,3 +122,13 @@ def test_steps_asked_for_count_where_none_were_told() -> None:
 
 def test_nobody_knows_how_long_a_resumed_stage_took() -> None:
     assert cost(recipe(), {}, past(resumed=True)).seconds is None
+
+
+def test_only_what_goes_with_the_work_is_scaled() -> None:
+    probe = past(numbers={"tokens": 10}, notes={"at_pace_s": 0.5}, seconds=8.0)
+    first = cost(recipe(), {"tokens": 1000}, probe)
+    later = cost(recipe(), {"tokens": 1000}, probe, begins=False)
+    assert (first.seconds, later.seconds) == (7.5 + 50.0, 50.0)  # not 800
+    assert first.size_bytes == later.size_bytes == 40_000
+    odd = past(numbers={"tokens": 10}, notes={"at_pace_s": 9.0}, seconds=8.0)
+    assert cost(recipe(), {"tokens": 20}, odd).seconds == 16.0  # never more than it took

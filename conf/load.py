@@ -1,15 +1,14 @@
 """Reads a configuration: YAML, then `key=value` overrides, then the checked model."""
 
-import difflib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
 
 from conf.errors import ConfigError
+from conf.faults import explain
 from conf.yaml_keys import repeated_key
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -83,9 +82,12 @@ def apply_override(raw: Raw, override: str) -> None:
             f"--set {override}: write it as key.key=value, e.g. train.lr=1e-5"
         )
     try:
+        repeated = repeated_key(text)
         value = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise ConfigError(f"--set {override}: the value is not YAML: {error}") from error
+    if repeated is not None:
+        raise ConfigError(f"--set {override}: {repeated}; keep one of them")
     place = raw
     for key in keys[:-1]:
         inner = place.get(key)
@@ -113,51 +115,4 @@ def check(model: type[Model], raw: Mapping[str, Any], where: str) -> Model:
     try:
         return model.model_validate(raw)
     except ValidationError as error:
-        faults = "; ".join(_explain(model, fault) for fault in _causes(error.errors()))
-        raise ConfigError(f"{where}: {faults}") from error
-
-
-def _causes(faults: Sequence[ErrorDetails]) -> list[ErrorDetails]:
-    """Without what only follows: a list is too short because its items were refused."""
-    places = [fault["loc"] for fault in faults]
-    return [
-        fault
-        for fault in faults
-        if fault["type"] != "too_short"
-        or not any(
-            len(p) > len(fault["loc"]) and p[: len(fault["loc"])] == fault["loc"]
-            for p in places
-        )
-    ]
-
-
-def _explain(model: type[BaseModel], fault: ErrorDetails) -> str:
-    place = [str(part) for part in fault["loc"]]
-    dotted = ".".join(place) or "the whole"
-    if fault["type"] == "extra_forbidden":
-        known = sorted(_fields_at(model, place[:-1]))
-        near = difflib.get_close_matches(place[-1], known, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
-        return f"{dotted} is no setting; {hint}"
-    if fault["type"] == "missing":
-        return f"{dotted} is missing"
-    message = fault["msg"].removeprefix("Value error, ")
-    shown = "" if isinstance(fault["input"], dict) else f" (is {fault['input']!r})"
-    return f"{dotted}: {message}{shown}"
-
-
-def _fields_at(model: type[BaseModel], place: Sequence[str]) -> set[str]:
-    """The settings known at a place; of every model a union there could mean."""
-    models: list[type[BaseModel]] = [model]
-    for part in place:
-        fields = [m.model_fields[part].annotation for m in models if part in m.model_fields]
-        if fields:
-            models = [inner for field in fields for inner in _models_in(field)]
-    return {name for m in models for name in m.model_fields}
-
-
-def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:  # a type or typing construct
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for argument in get_args(annotation):
-        yield from _models_in(argument)
+        raise ConfigError(f"{where}: {explain(model, raw, error.errors())}") from error

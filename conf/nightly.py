@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from conf.base import Settings
 
@@ -54,13 +54,19 @@ class Watch(Settings):
         return re.fullmatch(start + pattern, str(path)) is not None
 
 
+def _refuse_no_url(text: str) -> str:
+    if not text.startswith(("http://", "https://")):
+        raise ValueError("must begin with http:// or https://")
+    return text
+
+
 class OnFailure(Settings):
     """Who hears of models that could not be healed: a URL that takes JSON, a command.
 
     The command gets the same JSON on its standard input.
     """
 
-    webhook: Annotated[str, Field(pattern="^https?://")] | None = None
+    webhook: Annotated[str, AfterValidator(_refuse_no_url)] | None = None
     command: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
 
     @model_validator(mode="after")

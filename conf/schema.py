@@ -1,6 +1,6 @@
 """Every setting of a heal, frozen and checked: one model a stage, joined in `RunConfig`."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Discriminator, Field, Tag, model_validator
@@ -46,12 +46,10 @@ class WriteSpec(Settings):
 
 def _kind_of_set(given: object) -> Literal["DataSpec", "WriteSpec", "str"]:
     """Which of the three a data set is written as, so that one of them explains a fault."""
-    if isinstance(given, str):
-        return "str"
     is_written = isinstance(given, WriteSpec)
     if is_written or (isinstance(given, Mapping) and "write" in given):
         return "WriteSpec"
-    return "DataSpec"
+    return "DataSpec" if isinstance(given, DataSpec | Mapping) else "str"
 
 
 SetSpec: TypeAlias = Annotated[
@@ -101,17 +99,6 @@ class Cost(Settings):
     draft: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.06
 
 
-def _kind_of_cost(given: object) -> Literal["timed", "Cost"]:
-    """Which of the two is meant, so that one of them explains a fault."""
-    return "timed" if isinstance(given, str) else "Cost"
-
-
-GivenCost: TypeAlias = Annotated[
-    Annotated[Cost, Tag("Cost")] | Annotated[Literal["timed"], Tag("timed")],
-    Discriminator(_kind_of_cost),
-]
-
-
 class MeasureConfig(Settings):
     """The final measure: all held-out windows are read.
 
@@ -121,7 +108,7 @@ class MeasureConfig(Settings):
 
     depth: Depth = 3
     temperatures: tuple[Annotated[float, Field(ge=0, le=10)], ...] = (0.0, 0.7, 1.0)
-    cost: GivenCost = Cost()
+    cost: Cost | Literal["timed"] = Cost()
 
 
 class TapsConfig(Settings):
@@ -188,25 +175,30 @@ class RunConfig(Settings):
     runtime: RuntimeConfig = RuntimeConfig()
 
     @model_validator(mode="after")
-    def _one_origin(self) -> "RunConfig":
+    def _agrees_with_itself(self) -> "RunConfig":
+        faults = list(self._contradictions())
+        if faults:
+            raise ValueError("; ".join(faults))
+        return self
+
+    def _contradictions(self) -> Iterator[str]:
         if self.start_from_last_layer and self.init is not None:
-            raise ValueError(
+            yield (
                 "init and start_from_last_layer both name a starting draft; set one of them"
             )
         if self.start_from_last_layer and self.train.trainable == "block":
-            raise ValueError(
+            yield (
                 "train.trainable is block, but a draft started from the last layer must be "
                 "trained whole; set train.trainable to all or auto"
             )
         if self.start_from_last_layer and self.train.layout != "exact":
-            raise ValueError(
+            yield (
                 "a draft started from the last layer must be trained whole, and "
                 f"train.layout: {self.train.layout} keeps inputs made through its "
                 "projection; set train.layout: exact"
             )
         if self.pack.hold_all and self.train.trains:
-            raise ValueError(
+            yield (
                 "pack.hold_all holds out every window, so there is nothing to train on; "
                 "set train.epochs to 0 to measure only"
             )
-        return self

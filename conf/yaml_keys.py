@@ -27,7 +27,12 @@ def repeated_key(text: str) -> str | None:
                     continue
                 line, name = key.start_mark.line + 1, (key.tag, key.value)
                 if name in lines:
-                    first = lines[name]
-                    return f"{key.value} is given on line {first} and again on line {line}"
+                    return _said(key.value, lines[name], line)
                 lines[name] = line
     return None
+
+
+def _said(key: str, first: int, second: int) -> str:
+    if first == second:
+        return f"{key} is given twice on line {first}"
+    return f"{key} is given on line {first} and again on line {second}"

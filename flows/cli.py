@@ -23,10 +23,12 @@ from flows.operations_cli import Home, operations_app
 from flows.store_upkeep_cli import store_app
 from flows.torchrun import among_ranks
 from flows.try_cli import try_model
+from flows.typed import Commands, command_line
 from flows.ui_cli import ui
 
 app = typer.Typer(
     name="heal",
+    cls=Commands,
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
@@ -66,7 +68,9 @@ app.command()(demo)
 
 @app.command()
 def doctor(
-    model: Annotated[Path, typer.Argument(help="A .cmf, or a Hugging Face folder.")],
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="A .cmf, or a Hugging Face folder.")
+    ],
     data: Annotated[
         list[str] | None,
         typer.Argument(metavar="PATH[@TOKENS]", help="Data as in a configuration."),
@@ -76,7 +80,11 @@ def doctor(
     as_json: AsJson = False,
 ) -> None:
     """Tells what would block or bias a heal; with data, probes how the draft is wired."""
-    say(f"heal doctor {model}")
+    say(
+        command_line(
+            "doctor", model, *(data or []), set=overrides, store=store, json=as_json
+        )
+    )
     guarded(lambda: _doctor(model, data or [], overrides or [], store, as_json))
 
 
@@ -88,7 +96,7 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Heals a model as a configuration says."""
-    say(f"heal run {config}")
+    say(command_line("run", config, set=overrides, store=store, json=as_json))
     guarded(lambda: _run(config, overrides or [], store, as_json))
 
 
@@ -117,7 +125,12 @@ def status(
 @app.command(rich_help_panel=LOOK)
 def report(
     run: Annotated[
-        str, typer.Argument(help="A run's id, a report's key, their beginning, or last.")
+        str,
+        typer.Argument(
+            metavar="RUN",
+            help="A run's id or a report's key, or how it begins, or `last`; `heal status` "
+            "lists the runs.",
+        ),
     ],
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Write the page here.")
@@ -146,17 +159,16 @@ def main() -> None:
 
 
 def _run(name: str, overrides: list[str], store: Path | None, as_json: bool) -> int:
-    from conf.load import load_config
-    from conf.schema import RunConfig
+    from flows.inputs import load_heal
 
-    config = load_config(RunConfig, name, overrides)
+    config = load_heal(name, overrides)
     from flows.heal import heal_recorded
-    from flows.runtime import command_line, open_runtime
+    from flows.runtime import open_runtime
     from flows.summary import measures_json, print_summary, stages_json
     from tasks.progress import make_progress
 
     runtime = open_runtime(config.runtime, store, make_progress())
-    command = command_line("run", name, overrides)
+    command = command_line("run", name, set=overrides)
     files = heal_recorded(config, runtime, command)
     print_summary(files, runtime)
     if as_json:
@@ -199,6 +211,7 @@ def _doctor(
 
 def _plan(name: str, overrides: list[str], store: Path | None, as_json: bool) -> int:
     from flows.plan import plan_json, plan_run, plan_text
+    from store.place import refuse_read_only
     from store.space import refuse_little_room
 
     plan = plan_run(name, overrides, store)
@@ -206,6 +219,8 @@ def _plan(name: str, overrides: list[str], store: Path | None, as_json: bool) ->
         tell_json(plan_json(plan))
     else:
         tell(plan_text(plan))
+    if plan.missing:
+        refuse_read_only(plan.store, "what this run makes")
     refuse_little_room(plan.store, plan.size_bytes, "this run")
     return 0
 

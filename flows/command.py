@@ -30,7 +30,10 @@ StoreOption = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="End with one JSON object on stdout.")]
 ConfigName = Annotated[
-    str, typer.Argument(help="A YAML file, or the name of a shipped one.")
+    str,
+    typer.Argument(
+        metavar="CONFIG", help="A YAML file, or the name of a shipped one, as own_text."
+    ),
 ]
 
 

@@ -16,9 +16,11 @@ from conf.nightly import NightlyConfig
 from conf.schema import RunConfig
 from flows.deployed_progress import FlowProgress
 from flows.heal import heal_recorded
+from flows.inputs import load_heal
 from flows.reheal import outcomes_json, refuse_failures, reheal_models
 from flows.reheal_hook import tell_failures
-from flows.runtime import command_line, open_runtime
+from flows.runtime import open_runtime
+from flows.typed import command_line
 from store.keys import digest_of
 from tasks.interrupt import SIGNALS, Stopped, stopping_on_signals
 
@@ -61,9 +63,9 @@ async def heal(conf: str, overrides: list[str] | None = None) -> dict[str, objec
 
     `async def`: a synchronous flow would join its heartbeat thread for most of a second.
     """
-    config = load_config(RunConfig, conf, overrides or [])
+    config = load_heal(conf, overrides or [])
     runtime = open_runtime(config.runtime, None, FlowProgress())
-    command = command_line("run", conf, overrides or [])
+    command = command_line("run", conf, set=overrides)
     with _deployed():
         files = heal_recorded(config, runtime, command)
     return {"run": files.run, "report": str(files.page)}

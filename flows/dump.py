@@ -79,10 +79,23 @@ def find_dump(root: Path, name: str) -> Artifact:
 
 
 def export_numpy(dump: Artifact, out: Path) -> list[str]:
-    """Every array as `NAME.npy`, written window by window, with the other files beside."""
-    if out.exists() and any(out.iterdir()):
-        raise InputError(f"{out}: is not empty; name a new folder for the files")
-    out.mkdir(parents=True, exist_ok=True)
+    """Every array as `NAME.npy`, written window by window, with the other files beside.
+
+    InputError for a folder that holds something, or that can't be made or written.
+    """
+    try:
+        if out.exists() and any(out.iterdir()):
+            raise InputError(f"{out}: is not empty; name a new folder for the files")
+        out.mkdir(parents=True, exist_ok=True)
+        return _exported(dump, out)
+    except OSError as error:
+        raise InputError(
+            f"{error.filename or out}: can't be written ({error.strerror}); name another "
+            "folder with --numpy"
+        ) from error
+
+
+def _exported(dump: Artifact, out: Path) -> list[str]:
     for name in dump.manifest.arrays:
         array = open_array(dump.path, name)
         target = np.lib.format.open_memmap(

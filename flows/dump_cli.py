@@ -10,7 +10,12 @@ from flows.command import StoreOption, guarded, tell
 
 def dump(
     name: Annotated[
-        str, typer.Argument(help="A run's id, a dump's key, its beginning, or last.")
+        str,
+        typer.Argument(
+            metavar="RUN",
+            help="A run's id or a dump's key, or how it begins, or `last`; `heal status` "
+            "lists the runs.",
+        ),
     ],
     numpy: Annotated[
         Path | None, typer.Option("--numpy", help="Write .npy files into this folder.")

@@ -1,7 +1,10 @@
 """`heal fold`: one cached stage, and the result where the user wants it."""
 
+from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 
+from cmfio.reader import open_container
 from conf.demo import FoldSettings
 from conf.machine import resolve_dtype
 from tasks.errors import InputError
@@ -9,6 +12,8 @@ from tasks.fold import FoldRecipe, fold_model
 from tasks.model_file import MODEL_NAME, open_model
 from tasks.publish import Target, publish, refuse_bad_outputs
 from tasks.stage import Runtime
+
+UP = "model.layers.{}.mlp.up_proj.weight"
 
 
 def fold_to(model: Path, out: Path, settings: FoldSettings, runtime: Runtime) -> None:
@@ -27,8 +32,27 @@ def fold_to(model: Path, out: Path, settings: FoldSettings, runtime: Runtime) ->
         dtype=resolve_dtype("f32", runtime.device),
     )
     folded = fold_model(recipe, runtime, model=source.whole, windows=None)
+    before, after = _widths(model), _widths(folded.path / MODEL_NAME)
+    if before == after:
+        raise InputError(
+            f"{model}: nothing would be taken away: widths are rounded to multiples of 32, "
+            f"which leaves FFN widths of {_listed(before)} as they are; give a lower --ffn"
+        )
     publish(folded.path / MODEL_NAME, out)
-    widths = ", ".join(str(width) for width in folded.numbers["widths"])
     runtime.progress.say(
-        f"wrote {out}: layers {folded.numbers['layers']}, FFN widths {widths}"
+        f"wrote {out}: {len(after)} of {len(before)} layers, FFN widths {_listed(after)} "
+        f"(were {_listed(before)}; a share is rounded to a multiple of 32)"
     )
+
+
+def _widths(model: Path) -> list[int]:
+    """FFN neurons of each layer of a `.cmf`."""
+    with open_container(model) as source:
+        count = source.header.arch.num_layers
+        return [source.shapes[UP.format(i)][0] for i in range(count)]
+
+
+def _listed(widths: Sequence[int]) -> str:
+    """The widths, a row of equal ones once: `28 × 3,072`."""
+    rows = [(width, len(list(same))) for width, same in groupby(widths)]
+    return ", ".join(f"{width:,}" if n == 1 else f"{n} × {width:,}" for width, n in rows)

@@ -12,6 +12,7 @@ import yaml
 
 from conf.errors import ConfigError
 from conf.service import Site
+from conf.yaml_keys import repeated_key
 from flows.operations_api import Api
 from flows.service import Service
 from tasks.errors import InputError
@@ -47,7 +48,7 @@ def start(site: Site, say: Say) -> None:
     """
     path = deployments_file(site)
     wanted = deployments_in(path)
-    site.books.mkdir(parents=True, exist_ok=True)
+    _make_books(site)
     server, worker = Service(site, SERVER), Service(site, WORKER)
     if server.is_running:
         _same_place(server, site)
@@ -71,6 +72,16 @@ def start(site: Site, say: Say) -> None:
     _deploy(server, api, path, wanted, say)
     _wait(worker, lambda: api.online_workers(POOL) > 0, "report to its pool")
     say(f"worker: {'was running' if was_running else 'started'}")
+
+
+def _make_books(site: Site) -> None:
+    try:
+        site.books.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"{site.books}: can't be made ({error.strerror}), and what runs here is "
+            "written down there; name another folder with --home or HEAL_HOME"
+        ) from error
 
 
 def stop(site: Site, say: Say) -> None:
@@ -108,12 +119,23 @@ def deployments_file(site: Site) -> Path:
 def deployments_in(path: Path) -> list[Deployment]:
     """What a `prefect.yaml` deploys; the flow is what its entrypoint names."""
     try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        repeated = repeated_key(text)
+        if repeated is not None:
+            raise ConfigError(f"{path}: {repeated}; keep one of them")
+        raw = yaml.safe_load(text)
         return [
             Deployment(one["entrypoint"].rpartition(":")[2], str(one["name"]))
             for one in raw["deployments"]
         ]
-    except (OSError, yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
+    except (
+        OSError,
+        ValueError,
+        yaml.YAMLError,
+        LookupError,
+        TypeError,
+        AttributeError,
+    ) as error:
         raise ConfigError(
             f"{path}: is no list of deployments with name and entrypoint: {error}"
         ) from error

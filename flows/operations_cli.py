@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from flows.command import FAILED, AsJson, StoreOption, guarded, say, tell, tell_json
+from flows.typed import command_line
 
 Home = Annotated[
     Path | None,
@@ -43,20 +44,25 @@ def down(home: Home = None) -> None:
 @operations_app.command(rich_help_panel=PANEL)
 def reheal(
     config: Annotated[
-        str, typer.Argument(help="A YAML file with a watch list, or a shipped one's name.")
+        str,
+        typer.Argument(
+            metavar="CONFIG", help="A YAML file with a watch list, or a shipped one's name."
+        ),
     ] = "nightly",
     *,
     store: StoreOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Heals every watched model that is due, without a server; exit code 1 if one fails."""
-    say(f"heal reheal {config}")
+    say(command_line("reheal", config, store=store, json=as_json))
     guarded(lambda: _reheal(config, store, as_json=as_json))
 
 
 @operations_app.command(rich_help_panel=PANEL)
 def notify(
-    model: Annotated[Path, typer.Argument(help="The model that was just compressed.")],
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="The model that was just compressed.")
+    ],
     url: Annotated[
         str | None, typer.Option(help="The server; else the home's, else PREFECT_API_URL.")
     ] = None,
@@ -77,8 +83,13 @@ def _up(
 
     from conf.service import site_of
     from flows.operations import as_running, start
+    from store.opened import is_url
+    from store.place import refuse_unmakeable
 
-    site = as_running(site_of(home, store))
+    site = site_of(home, store)
+    if not is_url(str(site.store)):
+        refuse_unmakeable(site.store)
+    site = as_running(site)
     site = replace(site, host=host or site.host, port=port or site.port, database=database)
     start(site, say)
     tell(f"{site.url}  (stop it with: heal down --home {site.home})")
@@ -98,6 +109,9 @@ def _reheal(name: str, store: Path | None, *, as_json: bool) -> int:
     from conf.nightly import NightlyConfig
 
     config = load_config(NightlyConfig, name)
+    from flows.runtime import asked_store
+
+    asked_store(store)  # one that can't be is said once, not for every model
     from flows.reheal import BAD, outcomes_json, outcomes_text, reheal_models
     from flows.reheal_hook import tell_failures
     from tasks.progress import make_progress

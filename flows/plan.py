@@ -15,7 +15,9 @@ from conf.schema import RunConfig, RuntimeConfig
 from flows.command import WIDTH
 from flows.demo import demo_stories, tell_all
 from flows.heal import heal_story
-from flows.runtime import command_line, store_root
+from flows.inputs import load_heal
+from flows.runtime import store_root
+from flows.typed import command_line
 from store.opened import open_store
 from store.space import size_text
 from tasks.count import duration
@@ -51,8 +53,8 @@ def plan_run(name: str, overrides: Sequence[str], store: Path | None) -> Plan:
     path = find_config(name)
     if "demo" in read_yaml(path):
         return _plan_demo(path, overrides, store)
-    config = load_config(RunConfig, name, overrides)
-    return plan_heal(config, command_line("run", name, overrides), store)
+    config = load_heal(name, overrides)
+    return plan_heal(config, command_line("run", name, set=overrides), store)
 
 
 def plan_heal(config: RunConfig, command: str, store: Path | None) -> Plan:
@@ -75,7 +77,7 @@ def _plan_demo(path: Path, overrides: Sequence[str], store: Path | None) -> Plan
     config = load_config(DemoConfig, path, [f"heal.{text}" for text in overrides])
     runtime, planner = _planning(config.heal.runtime, store)
     ground, told = tell_all(config, runtime)
-    command = command_line("demo", f"--model {model}", overrides)
+    command = command_line("demo", model=model, set=overrides)
     for story in demo_stories(config, command, ground, told):
         report_of(story, runtime)
     return _plan_of(planner)

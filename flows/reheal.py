@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from conf.load import load_config
 from conf.nightly import NightlyConfig
 from conf.schema import RunConfig, RuntimeConfig
+from flows.inputs import load_heal
 from flows.reheal_list import Student, is_watched, students, why_due
-from flows.runtime import command_line, open_runtime
+from flows.runtime import open_runtime
+from flows.typed import command_line
 from tasks.errors import InputError
 from tasks.interrupt import Stopped
 from tasks.progress import Progress
@@ -93,8 +94,8 @@ def config_of(student: Student) -> tuple[RunConfig, str]:
         f"student={json.dumps(str(student.model))}",
         f"outputs={json.dumps([output])}",
     ]
-    config = load_config(RunConfig, watch.conf, changes)
-    return config, command_line("run", watch.conf, changes)
+    config = load_heal(watch.conf, changes)
+    return config, command_line("run", watch.conf, set=changes)
 
 
 def _healed(student: Student, why: str, store: Path | None, progress: Progress) -> Outcome:

@@ -1,7 +1,5 @@
 """Where a run computes and keeps its artifacts: from settings, options, environment."""
 
-import shlex
-from collections.abc import Sequence
 from pathlib import Path
 
 from conf.cards import resolve_cards
@@ -18,7 +16,7 @@ from conf.runner import Runner, refuse_missing_engine
 from conf.schema import RuntimeConfig
 from store.leases import LeaseTimes
 from store.opened import bucket_folder, is_url, open_store
-from store.store import refuse_no_folder
+from store.place import refuse_no_folder, refuse_unmakeable
 from tasks.interrupt import SIGNALS
 from tasks.progress import Progress
 from tasks.slots import Slots
@@ -33,19 +31,20 @@ def store_root(option: Path | None, config: RuntimeConfig) -> Path:
     """`--store`, else HEAL_STORE, else runtime.store, else ./.heal.
 
     Of a bucket it is the folder that stands for it on this machine. NotAStore if it, or a
-    folder it would lie in, is a file.
+    folder it would lie in, is a file, and if it was named and can't be made.
     """
-    return _folder_of(
-        option or environment_store() or config.store or DEFAULT_STORE, config
-    )
+    return _folder_of(option or environment_store() or config.store, config)
 
 
-def _folder_of(named: str | Path, config: RuntimeConfig) -> Path:
+def _folder_of(named: str | Path | None, config: RuntimeConfig) -> Path:
+    if not named:  # who only looks may do so from a folder that takes none
+        refuse_no_folder(Path(DEFAULT_STORE))
+        return Path(DEFAULT_STORE)
     if is_url(str(named)):
         scratch = Path(config.scratch or DEFAULT_SCRATCH)
-        refuse_no_folder(scratch)
+        refuse_unmakeable(scratch)
         return bucket_folder(str(named), scratch)
-    refuse_no_folder(Path(named))
+    refuse_unmakeable(Path(named))
     return Path(named)
 
 
@@ -65,7 +64,7 @@ def library_runtime(config: RuntimeConfig, store: Path | None, tell: Tell) -> Ru
     commands.
     """
     threads, device = host_threads(), resolve_device(config.device)
-    root = _folder_of(store or config.store or DEFAULT_STORE, config)
+    root = _folder_of(store or config.store, config)
     return Runtime(
         store=open_store(root, leases=_leases(config)),
         device=device,
@@ -97,13 +96,6 @@ def runner_of(config: RuntimeConfig, threads: int) -> Runner:
 
 def _slots_of(config: RuntimeConfig) -> Slots | None:
     return None if config.gpu_limit is None else Slots(config.gpu_limit)
-
-
-def command_line(verb: str, what: str, overrides: Sequence[str]) -> str:
-    """The command that does the same again, for reports."""
-    return f"heal {verb} {what}" + "".join(
-        f" --set {shlex.quote(text)}" for text in overrides
-    )
 
 
 def open_runtime(config: RuntimeConfig, store: Path | None, progress: Progress) -> Runtime:

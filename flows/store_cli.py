@@ -23,7 +23,9 @@ store_app = typer.Typer(
 
 Names = Annotated[
     list[str] | None,
-    typer.Argument(help="Stages, or stage/key or a key's beginning; else everything."),
+    typer.Argument(
+        metavar="NAME", help="A stage, stage/key or how a key begins; else everything."
+    ),
 ]
 
 
@@ -57,7 +59,9 @@ def verify(
 def rm(
     names: Annotated[
         list[str],
-        typer.Argument(help="Stages, stage/key or a key's beginning; or damaged."),
+        typer.Argument(
+            metavar="NAME", help="A stage, stage/key or how a key begins, or `damaged`."
+        ),
     ],
     *,
     is_forced: Annotated[

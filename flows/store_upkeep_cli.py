@@ -15,7 +15,10 @@ __all__ = ["store_app"]
 SHOWN_NAME = 40
 
 Name = Annotated[
-    str, typer.Argument(help="A run's id, stage/key, or the beginning of either.")
+    str,
+    typer.Argument(
+        metavar="NAME", help="A run's id, stage/key, or the beginning of either."
+    ),
 ]
 
 
@@ -53,9 +56,12 @@ def unpin(name: Name, *, store: StoreOption = None) -> None:
 @store_app.command("export")
 def export(
     name: Annotated[
-        str, typer.Argument(help="A run's id, an artifact, their beginning, or last.")
+        str,
+        typer.Argument(
+            metavar="NAME", help="A run's id or an artifact, or how it begins, or `last`."
+        ),
     ],
-    out: Annotated[Path, typer.Argument(help="The .tar to write.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The .tar to write.")],
     *,
     store: StoreOption = None,
     as_json: AsJson = False,
@@ -66,7 +72,9 @@ def export(
 
 @store_app.command("import")
 def import_(
-    bundle: Annotated[Path, typer.Argument(help="A .tar that export wrote.")],
+    bundle: Annotated[
+        Path, typer.Argument(metavar="BUNDLE", help="A .tar that export wrote.")
+    ],
     *,
     store: StoreOption = None,
     as_json: AsJson = False,
@@ -106,23 +114,27 @@ def _gc(
 
 
 def _pin(name: str, option: Path | None) -> int:
+    from store.errors import storage_errors
     from store.pins import name_of, pin
 
     store = opened(option)
     whole = name_of(store, name)
-    pin(store, whole)
+    with storage_errors(store.root, "heal store pin"):
+        pin(store, whole)
     tell(f"pinned {whole}")
     return 0
 
 
 def _unpin(name: str, option: Path | None) -> int:
-    from store.errors import UnknownName
+    from store.errors import UnknownName, storage_errors
     from store.pins import name_of, pinned, unpin
 
     store = opened(option)
     fitting = [one for one in pinned(store) if one.startswith(name)]
     whole = fitting[0] if len(fitting) == 1 else name_of(store, name)
-    if not unpin(store, whole):
+    with storage_errors(store.root, "heal store unpin"):
+        was_pinned = unpin(store, whole)
+    if not was_pinned:
         raise UnknownName(
             f"{whole} is not pinned; heal store gc keeps it only if it is new"
         )

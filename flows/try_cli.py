@@ -9,6 +9,7 @@ import typer
 
 from conf.base import Settings, Wiring
 from flows.command import FAILED, AsJson, StoreOption, guarded, say, tell, tell_json
+from flows.typed import command_line
 
 if TYPE_CHECKING:
     from nets.decode import Decoded
@@ -28,8 +29,12 @@ class Given(Settings):
 
 
 def try_model(  # noqa: PLR0913 — a command's options
-    model: Annotated[Path, typer.Argument(help="A .cmf, or a Hugging Face folder.")],
-    prompt: Annotated[str, typer.Argument(help="The text to go on from.")],
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="A .cmf, or a Hugging Face folder.")
+    ],
+    prompt: Annotated[
+        str, typer.Argument(metavar="PROMPT", help="The text to go on from.")
+    ],
     *,
     tokens: Annotated[int, typer.Option(min=1, help="Tokens to write.")] = 128,
     depth: Annotated[int, typer.Option(min=1, max=16, help="Drafts a round.")] = 3,
@@ -45,7 +50,17 @@ def try_model(  # noqa: PLR0913 — a command's options
 
     Exit code 1 if the texts differ by more than rounding explains.
     """
-    say(f"heal try {model}")
+    say(
+        command_line(
+            *("try", model, prompt),
+            tokens=tokens,
+            depth=depth,
+            wiring=wiring,
+            dtype=dtype,
+            store=store,
+            json=as_json,
+        )
+    )
     raw = {"tokens": tokens, "depth": depth, "wiring": _parted(wiring), "dtype": dtype}
     guarded(lambda: _try(model, prompt, raw, store, as_json=as_json))
 

@@ -31,6 +31,8 @@ class Count:
     before: int = 0
     values: dict[str, float] = field(default_factory=dict)
     started: float = field(init=False)
+    _first: tuple[float, int] | None = field(default=None, init=False)  # when, and units
+    _last: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
         self.started = self.clock()
@@ -39,6 +41,9 @@ class Count:
         """Count `count` more units."""
         self.done += count
         self.values.update(values)
+        self._last = self.clock()
+        if self._first is None:
+            self._first = (self._last, count)
 
     def skip(self, count: int) -> None:
         """Count units that were done before: found in the store, or by the run resumed."""
@@ -50,6 +55,20 @@ class Count:
         elapsed = self.clock() - self.started
         made = self.done - self.before
         return made / elapsed if elapsed > 0 and made else None
+
+    def at_pace_s(self) -> float | None:
+        """Seconds for all that was made, at the pace after the first; None if nothing was.
+
+        The first pays for what is only done once. Alone it is taken for the pace itself.
+        """
+        made = self.done - self.before
+        if self._first is None or not made:
+            return None
+        at, units = self._first
+        elapsed = self._last - self.started
+        if made == units:
+            return round(elapsed, 3)
+        return round(min((self._last - at) * made / (made - units), elapsed), 3)
 
     def left_s(self) -> float | None:
         """Seconds left at the rate so far; None if nobody can know."""

@@ -15,7 +15,8 @@ from store.tables import write_table
 from tasks.errors import InputError
 from tasks.model_file import ModelPart
 from tasks.packed import TABLE
-from tasks.set_records import read_records
+from tasks.planning import is_pending
+from tasks.set_records import bytes_to_read, read_records
 from tasks.sources import DataSet, kind_of
 from tasks.stage import Runtime, stage
 from tasks.windows import (
@@ -30,6 +31,7 @@ from tasks.windows import (
 from tasks.written import read_written
 
 RECORD_WINDOWS = 4  # a text file is cut into records of at most this many windows
+SOON_READ_BYTES = 2 << 20  # read and tokenised in about a second
 
 
 class PackSettings(Settings):
@@ -50,13 +52,64 @@ def _expected(
     sets: Sequence[DataSet | Artifact],
     tokenizer: ModelPart | Artifact | None,
 ) -> Mapping[str, object]:
-    """As many tokens as the same sets gave before; else the most that their caps allow."""
+    """What small sets really give; of large ones what they gave before, else their caps.
+
+    InputError for what `pack_windows` would refuse, as far as a plan may look for it.
+    """
+    records = [
+        _soon_read(data, place, settings, tokenizer) for place, data in enumerate(sets)
+    ]
+    if None not in records:
+        kept = [one for one in records if one is not None]
+        return _numbers(_windows_of(kept, settings), settings.names)
     tokens = sum(settings.tokens)
     if past is not None and past.inputs["sets"] == digests_in(sets, "sets"):
         tokens = min(tokens, int(past.numbers["tokens"]))
     windows = math.ceil(tokens / settings.window) + len(sets)  # each set has a last one
     held_out = windows if settings.hold_all else math.ceil(windows / HELD_OUT_EVERY)
     return {"windows": windows, "held_out": held_out, "tokens": tokens}
+
+
+def _soon_read(
+    data: DataSet | Artifact,
+    place: int,
+    settings: PackSettings,
+    tokenizer: ModelPart | Artifact | None,
+) -> list[tuple[int, ...]] | None:
+    """A set's records; None where they are not written yet, or take long to read."""
+    if isinstance(data, Artifact):
+        return None
+    waits = kind_of(data) == "text" and is_pending(tokenizer)
+    tokens = settings.tokens[place]
+    if waits or bytes_to_read(data, tokens) > SOON_READ_BYTES:
+        return None
+    return _kept(data, place, settings, tokenizer)
+
+
+def _kept(
+    data: DataSet,
+    place: int,
+    settings: PackSettings,
+    tokenizer: ModelPart | Artifact | None,
+) -> list[tuple[int, ...]]:
+    limit = RECORD_WINDOWS * settings.window
+    kept = read_records(data, settings.tokens[place], limit, tokenizer)
+    _refuse_few(settings.names[place], kept, settings)
+    return kept
+
+
+def _windows_of(
+    records: Sequence[Sequence[tuple[int, ...]]], settings: PackSettings
+) -> list[Window]:
+    """The windows of all sets; InputError if there is none."""
+    cut = Cut(settings.window, settings.depth, settings.split, settings.hold_all)
+    windows = cut_windows(records, cut)
+    if not windows:
+        raise InputError(
+            f"data sets {', '.join(settings.names)}: too short for a single window of "
+            f"{settings.window} tokens; give more text or a smaller pack.window"
+        )
+    return windows
 
 
 @stage("pack_windows", version=3, expects=_expected)
@@ -74,22 +127,15 @@ def pack_windows(
     """
     records = []
     with runtime.progress.task("packing", unit="tokens") as bar:
-        for data, name, tokens in zip(sets, settings.names, settings.tokens, strict=True):
+        for place, data in enumerate(sets):
             if isinstance(data, Artifact):
-                kept = _written_records(data, tokens, runtime)
+                kept = _written_records(data, settings.tokens[place], runtime)
+                _refuse_few(settings.names[place], kept, settings)
             else:
-                limit = RECORD_WINDOWS * settings.window
-                kept = read_records(data, tokens, limit, tokenizer)
-            _refuse_few(name, kept, settings)
+                kept = _kept(data, place, settings, tokenizer)
             records.append(kept)
             bar.advance(sum(len(record) for record in kept))
-    cut = Cut(settings.window, settings.depth, settings.split, settings.hold_all)
-    windows = cut_windows(records, cut)
-    if not windows:
-        raise InputError(
-            f"data sets {', '.join(settings.names)}: too short for a single window of "
-            f"{settings.window} tokens; give more text or a smaller pack.window"
-        )
+    windows = _windows_of(records, settings)
     write_table(out / TABLE, _to_table(windows))
     return {**_numbers(windows, settings.names), **_copies(records, settings, runtime)}
 

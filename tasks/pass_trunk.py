@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 
 from cmfio.header import Arch
 from tasks.model_file import ModelPart, open_part
@@ -35,7 +35,12 @@ CallPlace = tuple[WindowShard, slice]  # some windows of a shard
 
 
 class Way(Protocol):
-    """How a placed trunk gives the raw rows of a call, and the head for them."""
+    """How a placed trunk gives the raw rows of a call, and the head for them.
+
+    `is_steady` where a call takes what any other does, and none works for those to come.
+    """
+
+    is_steady: ClassVar[bool]
 
     def hidden(self, shard: WindowShard, part: slice, runtime: Runtime) -> "Tensor":
         """Raw rows [B, T, H] of some windows of a shard, f32."""
@@ -116,6 +121,7 @@ class PassTrunk:
 class _Resident:
     """A trunk that is whole in memory."""
 
+    is_steady: ClassVar[bool] = True
     model: "Trunk"
     settings: ShardSettings
     owner: PassTrunk
@@ -136,6 +142,7 @@ class _Resident:
 class _Streamed:
     """A trunk whose layers stay in the file, and the rows that wait to be asked for."""
 
+    is_steady: ClassVar[bool] = False
     model: "StreamedTrunk"
     settings: ShardSettings
     owner: PassTrunk

@@ -120,7 +120,9 @@ class Planner:
         if why is None:
             why = past.text() if past else f"there is no {recipe.stage} in this store yet"
         if past is not None:
-            expense = cost(recipe, expected, past.telling)
+            mates = (recipe.stage, asked.label, "runs")
+            begins = all((s.name, s.label, s.state) != mates for s in self.stages)
+            expense = cost(recipe, expected, past.telling, begins=begins)
         else:
             expense = Cost((asked.needs() or None) if is_known else None, None)
         self.stages.append(

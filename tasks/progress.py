@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TextIO, Unpack
 
 from store.atomic import replace_whole
+from store.nearest import AT_PACE
 from tasks.count import Count, Counting
 
 if TYPE_CHECKING:
@@ -180,15 +181,22 @@ class FiledProgress:
     inner: Progress
     path: Path
     every_s: float = FILE_EVERY_S
+    counts: list[Count] = field(default_factory=list)
 
     @contextmanager
     def task(self, name: str, **how: Unpack[Counting]) -> Iterator[Bar]:
         """The inner bar, and a count beside it that is written every `every_s`."""
         count = Count(name, **how)
+        self.counts.append(count)
         self._write(count)
         with self.inner.task(name, **how) as bar:
             yield _FiledBar(bar, TimedBar(count, self.every_s, self._write))
         self._write(count)
+
+    def paces(self) -> dict[str, float]:
+        """A note for plans: the seconds of all that was counted here, at its pace."""
+        paces = [pace for one in self.counts if (pace := one.at_pace_s()) is not None]
+        return {AT_PACE: sum(paces)} if paces else {}
 
     def say(self, text: str) -> None:
         """Say it there."""

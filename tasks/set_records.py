@@ -50,6 +50,12 @@ def read_records(
     return take_records([records[place] for place in shuffled(len(records))], tokens)
 
 
+def bytes_to_read(data: DataSet, tokens: int) -> int:
+    """About how much `read_records` reads: all of a table, of text what fills the cap."""
+    every = sum(data.file_bytes)
+    return every if data.kind == "table" else min(every, tokens * BYTES_A_TOKEN)
+
+
 def take_texts(data: DataSet, most_bytes: int) -> list[str]:
     """Texts of a set in its shuffled order until they hold `most_bytes`."""
     sizes = weigh(data, TEXT_PIECE_BYTES)

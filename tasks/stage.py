@@ -226,6 +226,7 @@ class _Call:
             filled = self.stage.fill(out, self.settings, runtime, **self.inputs)
         if not isinstance(filled, StageResult):
             filled = StageResult(filled or {})
+        filled = replace(filled, notes=progress.paces() | {**filled.notes})
         machine = f"{self.runtime.device}, threads {self.runtime.threads}"
         origin = watch.origin(machine, resumed=was_resumed(out))
         return finish(out, self.recipe, filled, origin)

@@ -10,6 +10,8 @@ from conf.memory import free_memory
 from store.artifact import Artifact
 from store.keys import digest_of
 from store.manifest import Manifest
+from store.nearest import AT_PACE
+from tasks.count import Count
 from tasks.model_file import ModelPart
 from tasks.pass_trunk import PassTrunk
 from tasks.placement import trunk_bytes
@@ -23,7 +25,7 @@ from tasks.shard_rows import (
     tokens_a_call,
     windows_a_call,
 )
-from tasks.stage import Runtime, stage
+from tasks.stage import Runtime, StageResult, stage
 from tasks.worker import KEPT
 
 # An order's ids, 4 bytes each, go through the cluster's scheduler.
@@ -64,11 +66,12 @@ def trunk_shard(
     *,
     trunk: PassTrunk,
     shard: WindowShard,
-) -> Mapping[str, object]:
+) -> StageResult:
     """`hidden` [n, T, H], `topk_id` and `topk_p` [n, T, K], `logsumexp` [n, T]."""
     way = trunk.way(settings, runtime)
     total = len(shard.length)
     arrays = create_rows(out, settings, total, trunk.arch)
+    calls = Count("calls")  # begun with the trunk in place
     with runtime.stop.heeded():
         for start in range(0, total, windows_a_call(settings)):
             runtime.stop.check(f"in a shard, after {start} of its {total} windows")
@@ -77,7 +80,9 @@ def trunk_shard(
             rows = stored_rows(hidden, way.head(), shard.length[part], settings, runtime)
             for name, values in rows.items():
                 arrays[name][part] = values
-    return {"tokens": int(shard.length.sum())}
+            calls.add(len(shard.length[part]), {})
+    notes = {AT_PACE: calls.at_pace_s()} if way.is_steady else {}
+    return StageResult({"tokens": int(shard.length.sum())}, notes=notes)
 
 
 def pass_trunk(

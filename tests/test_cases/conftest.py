@@ -28,12 +28,12 @@ Make = Callable[..., Folder]
 
 @pytest.fixture
 def make_folder(tmp_path: Path) -> Make:
-    """Makes the one folder of a test; `with_text` false for what is refused before data."""
+    """Makes the one folder of a test; without `with_text` its data holds no record."""
 
     def make(family: str, wishes: Wishes, *, with_text: bool = True) -> Folder:
         folder = Folder(tmp_path, make_checkpoint(tmp_path / "student", family, wishes))
-        if with_text:
-            write_records(tmp_path / "own.jsonl", own_records(folder.student))
+        records = own_records(folder.student) if with_text else []
+        write_records(tmp_path / "own.jsonl", records)
         return folder
 
     return make

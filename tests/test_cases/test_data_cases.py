@@ -63,7 +63,10 @@ def test_c2_a_plan_from_nothing_tells_bytes_a_token_and_in_all(
     finished: Ground, tmp_path: Path
 ) -> None:
     """32 f32 of a row, 8 kept tokens of 4 + 4 bytes, a logsumexp: 196 bytes a token."""
-    data = [{"path": str(finished.data), "tokens": 50_000_000, "name": "own"}]
+    large = tmp_path / "large.jsonl"  # more than a plan reads to know its windows
+    large.write_text(json.dumps({"ids": [7] * 1000}) + "\n")
+    large.write_text(large.read_text() * 1000)
+    data = [{"path": str(large), "tokens": 50_000_000, "name": "own"}]
     told = plan(finished, tmp_path, tmp_path / "empty", data=data)
     assert told.exit_code == 0, told.stderr
     said = " ".join(told.stdout.split())

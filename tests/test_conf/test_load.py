@@ -181,6 +181,14 @@ def test_every_setting_is_listed_here() -> None:
         *("measure.depth", "measure.temperatures"),
         "measure.cost",
     }
+    page = (Path(__file__).parents[2] / "docs/conf.md").read_text()
+    reasons = page.partition("## Why each is there")[2]
+    written = {
+        f"write.{name}" for name in (WriteConfig.model_fields | WriteSpec.model_fields)
+    }
+    sets = {f"data.{name}" for name in DataSpec.model_fields}
+    wanted = fields_of(RunConfig) - {"taps"} | written - {"write.write"} | sets
+    assert {name for name in wanted if f"`{name}`" not in reasons} == set()
     assert fields_of(Cost) == {"verify", "draft"}
     assert fields_of(TapsConfig) == {"layers"}
     assert fields_of(WriteConfig) == {
@@ -199,7 +207,10 @@ def test_every_setting_is_listed_here() -> None:
         ("layout: rows, step_weights: uniform", "train.step_weights: only"),
         ("step_weights: [1.0, 1.0]", "one for each of the 3 chain steps"),
         ("step_weights: [0.0, 0.0, 0.0]", "not all 0"),
-        ("step_weights: [1.0, -1.0, 0.0]", "greater than or equal to 0"),
+        (
+            "step_weights: [1.0, -1.0, 0.0]",
+            "train.step_weights[1] must be at least 0 (is -1)",
+        ),
     ],
 )
 def test_training_that_contradicts_itself_is_refused(

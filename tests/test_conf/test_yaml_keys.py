@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from conf.errors import ConfigError
-from conf.load import read_yaml
+from conf.load import apply_override, read_yaml
 
 
 def test_a_key_given_twice_is_refused_with_both_lines(tmp_path: Path) -> None:
@@ -24,3 +24,15 @@ def test_a_key_of_another_mapping_or_of_a_merge_may_come_again(tmp_path: Path) -
         "b": {"lr": 2},
         "c": [{"lr": 3}, {"lr": 4}],
     }
+
+
+def test_a_key_given_twice_in_an_override_is_refused() -> None:
+    raw: dict[str, object] = {}
+    with pytest.raises(ConfigError) as caught:
+        apply_override(raw, "train={lr: 1, lr: 2}")
+    assert str(caught.value) == (
+        "--set train={lr: 1, lr: 2}: lr is given twice on line 1; keep one of them"
+    )
+    assert raw == {}
+    apply_override(raw, "train={lr: 1, depth: 2}")
+    assert raw == {"train": {"lr": 1, "depth": 2}}

@@ -44,8 +44,9 @@ def test_a_model_without_a_draft_is_told_both_ways_on(
     finished: Ground, tmp_path: Path
 ) -> None:
     student = without_draft(tmp_path / "bare.cmf")
-    missing = str(tmp_path / "no such data.jsonl")  # refused before any data is looked at
-    said = complaint(finished.config(student=str(student), data=[missing]), tmp_path)
+    broken = tmp_path / "broken.jsonl"
+    broken.write_text("{")  # refused before any data is read
+    said = complaint(finished.config(student=str(student), data=[str(broken)]), tmp_path)
     assert "bare.cmf: carries no MTP draft (no model.mtp.* tensors)" in said
     assert "`init`" in said
     assert "start_from_last_layer: true" in said
@@ -205,9 +206,17 @@ def test_a_config_typo_names_the_nearest_setting(finished: Ground, tmp_path: Pat
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        ("student", "no such.cmf", "no such.cmf"),
+        ("student", "no such.cmf", "student: no such.cmf: there is no such file or folder"),
+        ("init", "gone.cmf", "init: gone.cmf: there is no such file or folder"),
+        ("student", "", "student: names no model"),
         ("student", ".", "is a folder"),
-        ("data", ["no such.jsonl"], "there is no such file, folder or match"),
+        (
+            "data",
+            ["no such.jsonl"],
+            "data[0]: no such.jsonl: there is no such file, folder",
+        ),
+        ("data", ["python:topics", ""], "data[1]: names no path"),
+        ("data", ["conf@5k"], "if '5k' behind @ is to cap the tokens taken, write a whole"),
         ("data", ["no such/**/*.md"], "there is no such file, folder or match"),
         ("data", ["python:topics", "python:topics"], "two sets are called python:topics"),
         ("data", ["own.jsonl@0"], "a cap of 0 tokens"),
@@ -244,4 +253,4 @@ def test_a_store_that_is_a_file_is_refused_at_once(tmp_path: Path, line: list[st
 def test_a_share_above_one_is_complained_of_once(tmp_path: Path) -> None:
     given = ["fold", str(tmp_path / "a.cmf"), str(tmp_path / "b.cmf"), "--ffn", "2"]
     done = CliRunner().invoke(app, given)
-    assert (done.exit_code, done.stderr.count("ffn")) == (2, 1)
+    assert (done.exit_code, done.stderr.count("ffn[0] must be at most 1")) == (2, 1)

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from cmfio.reader import open_container
 from flows.cli import app
+from tests.builders import TinySpec, tiny_qwen3, write_model
 from tests.small_heal import Ground
 
 ROOT = Path(__file__).parents[2]
@@ -100,6 +101,7 @@ def test_fold_writes_a_smaller_model_with_the_draft_as_it_was(
     line = ["fold", str(finished.student), str(out), "--drop", "0", "--ffn", "0.6"]
     done = CliRunner().invoke(app, [*line, "--store", str(tmp_path / "store")])
     assert done.exit_code == 0, done.stderr
+    assert "1 of 2 layers, FFN widths 32 (were 2 × 48; a share is rounded" in done.stderr
     with open_container(out) as folded, open_container(finished.student) as source:
         assert folded.header.arch.num_layers == 1
         # 0.6 of 48 neurons is 28.8; widths are multiples of 32.
@@ -118,8 +120,11 @@ def test_fold_writes_a_smaller_model_with_the_draft_as_it_was(
         (["--drop", "7"], "the model has layers 0 to 1"),
         (["--drop", "0,1"], "must keep one"),
         (["--ffn", "0.5,0.5,0.5"], "each of the 2 layers that stay"),
-        (["--drop", "first"], "drop.0"),
-        (["--ffn", "0"], "ffn.0"),
+        (["--drop", "first"], "drop[0] must be a whole number (is 'first')"),
+        (["--drop", "0,0"], "names layer 0 more than once"),
+        (["--ffn", "0"], "ffn[0] must be more than 0"),
+        ([], "name layers with --drop 13,14, or keep a share"),
+        (["--ffn", "1"], "name layers with --drop 13,14, or keep a share"),
     ],
 )
 def test_a_fold_that_cannot_be(
@@ -130,6 +135,18 @@ def test_a_fold_that_cannot_be(
     done = CliRunner().invoke(app, [*line, *options])
     assert done.exit_code == 2
     assert words in done.stderr
+    assert not out.exists()
+
+
+def test_a_share_that_rounding_undoes_is_refused(tmp_path: Path) -> None:
+    model = write_model(
+        tmp_path / "model.cmf", tiny_qwen3(TinySpec(layers=((4, 2, 64),) * 2))
+    )
+    out = tmp_path / "folded.cmf"
+    line = ["fold", str(model), str(out), "--store", str(tmp_path / "store")]
+    done = CliRunner().invoke(app, [*line, "--ffn", "0.9"])  # 57.6 of 64
+    assert done.exit_code == 2
+    assert "leaves FFN widths of 2 × 64 as they are; give a lower --ffn" in done.stderr
     assert not out.exists()
 
 

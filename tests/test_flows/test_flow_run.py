@@ -11,7 +11,7 @@ from conf.load import load_config
 from conf.schema import RunConfig
 from flows.deployed import heal
 from flows.heal import run_heal
-from flows.runtime import command_line
+from flows.typed import command_line
 from store.store import Store
 from tasks.stage import Runtime
 from tests.small_heal import Ground
@@ -34,7 +34,7 @@ def records(store: Path) -> dict[str, int]:
 
 def states(ground: Ground, config: Path, overrides: list[str]) -> set[str]:
     runtime = Runtime(store=Store(ground.store))
-    command = command_line("run", str(config), overrides)
+    command = command_line("run", config, set=overrides)
     run_heal(load_config(RunConfig, config, overrides), runtime, command)
     return {event.state for event in runtime.ledger.events}
 

@@ -56,6 +56,19 @@ def test_the_homes_own_file_comes_first_and_must_be_one(site: Site) -> None:
         deployments_in(own)
 
 
+def test_a_deployment_that_gives_a_key_twice_is_refused(site: Site) -> None:
+    own = site.home / "prefect.yaml"
+    own.write_text("deployments:\n- name: x\n  entrypoint: a:b\n  name: y\n")
+    with pytest.raises(ConfigError) as caught:
+        deployments_in(own)
+    assert str(caught.value) == (
+        f"{own}: name is given on line 2 and again on line 4; keep one of them"
+    )
+    own.write_bytes(b"deployments: [\xff]")
+    with pytest.raises(ConfigError, match="no list of deployments"):
+        deployments_in(own)
+
+
 def test_a_port_of_another_program_is_refused(site: Site) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from flows.cli import app
 from flows.plan import Plan, plan_run
+from store.store import Store
 from tests.small_heal import Ground, heal, write_records
 
 ROOT = Path(__file__).parents[2]
@@ -77,6 +78,60 @@ def test_what_waits_may_be_found_after_all_and_the_plan_says_so(
     # A deeper chain packs the same windows: the trunk's rows and the training stay.
     assert "runs      train_draft heal" in said
     assert "train_draft heal" not in heal(raw, ground.store).made
+
+
+def test_what_a_pass_pays_once_is_told_once(
+    ground: Ground, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    past = [a.manifest for a in Store(ground.store).artifacts() if a.stage == "trunk_shard"]
+    plan = planned(ground, tmp_path, monkeypatch, trunk={"topk": 9})
+    first, *later = [s.cost.seconds for s in plan.missing if s.name == "trunk_shard"]
+    # As near as its own rows of another topk is none: each is told by those.
+    pays = next(one for one in past if one.seconds == first)
+    paces = [one.notes["at_pace_s"] for one in past if one is not pays]
+    assert len(later) == len(paces) == 6
+    assert sorted(filter(None, later)) == sorted(filter(None, paces))
+    assert all(one.notes["at_pace_s"] <= one.seconds for one in past)
+
+
+SMALL: list[tuple[dict[str, Any], int]] = [
+    ({}, 0),
+    ({}, 9),
+    ({"train": {"batch": 6}}, 40),
+    ({"pack": {"window": 4000, "split": "windows"}}, 40),
+    ({"pack": {"window": 60, "split": "windows"}}, 12),
+]
+
+
+@pytest.mark.parametrize(("changes", "records"), SMALL)
+def test_a_plan_refuses_small_data_as_the_run_does(
+    finished: Ground, tmp_path: Path, changes: dict[str, Any], records: int
+) -> None:
+    data = write_records(tmp_path / "few.jsonl", finished.records[:records])
+    config = written(tmp_path, finished.config(data=[str(data)], **changes))
+    said = []
+    for verb in ("plan", "run"):
+        line = [verb, str(config), "--store", str(tmp_path / "store")]
+        done = CliRunner().invoke(app, line)
+        assert isinstance(done.exception, SystemExit), done.exception
+        errors = [one for one in done.stderr.splitlines() if one.startswith("error: ")]
+        said.append((done.exit_code, done.stdout, errors))
+        if verb == "plan":
+            assert not (tmp_path / "store").exists()
+    assert said[0] == said[1]
+    assert (said[0][0], len(said[0][2])) == (2, 1)
+
+
+def test_small_data_is_told_exactly_and_large_data_by_its_caps(
+    finished: Ground, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path, finished.config())
+    exact = plan_run("small.yaml", [], tmp_path / "store")
+    assert any(f"at most {40 * 40:,} tokens" in note for note in exact.notes)
+    monkeypatch.setattr("tasks.pack.SOON_READ_BYTES", 100)
+    capped = plan_run("small.yaml", [], tmp_path / "store")
+    assert any("at most 393,216 tokens" in note for note in capped.notes)
 
 
 def test_a_changed_setting_is_named_with_both_values(
@@ -157,9 +212,11 @@ def test_bytes_and_time_are_scaled_from_the_nearest_past_run(
     manifest = json.loads((trained / "manifest.json").read_bytes())
     plan = planned(ground, tmp_path, monkeypatch, train={"steps": 48})
     cost = next(s.cost for s in plan.missing if s.name == "train_draft")
-    # Four times the steps: four times as long, and the same draft.
+    # Four times the steps: as much longer as steps take, and the same draft.
+    pace = manifest["notes"]["at_pace_s"]
     assert manifest["numbers"]["steps"] == 12
-    assert cost.seconds == pytest.approx(4 * manifest["seconds"])
+    assert cost.seconds == pytest.approx(manifest["seconds"] + 3 * pace)
+    assert 0 < pace <= manifest["seconds"]
     assert cost.size_bytes == sum(file["size"] for file in manifest["files"].values())
 
 

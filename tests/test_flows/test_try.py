@@ -82,7 +82,7 @@ def test_without_draft_tokenizer_or_prompt(model: Path, tmp_path: Path) -> None:
     code, _, err = tried(str(mute), "abc", *options(tmp_path))
     assert (code, "carries no tokenizer" in err) == (2, True)
     code, _, err = tried(str(model), "", *options(tmp_path))
-    assert (code, "the prompt holds no token" in err) == (2, True)
+    assert (code, "argument 2 of `heal try` is empty" in err) == (2, True)
 
 
 def decoded(seconds: float, rounds: int, kept: int) -> Decoded:

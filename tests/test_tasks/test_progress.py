@@ -171,3 +171,29 @@ def test_the_kind_follows_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(make_progress(), LineProgress)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     assert isinstance(make_progress(), RichProgress)
+
+
+def test_the_pace_leaves_out_what_the_first_unit_paid_for() -> None:
+    clock = Clock()
+    count = Count("trunk pass", None, "calls", clock=clock)
+    assert count.at_pace_s() is None
+    clock.now += 30  # compiles
+    count.add(2, {})
+    assert count.at_pace_s() == 30  # nothing else is known
+    clock.now += 6
+    count.add(2, {})
+    clock.now += 4
+    count.add(3, {})
+    assert count.at_pace_s() == 14  # five units in 10 s: seven take 14, not 40
+    count.skip(100)  # found in the store
+    assert count.at_pace_s() == 14
+
+
+def test_a_slow_end_is_no_slower_pace_than_the_whole() -> None:
+    clock = Clock()
+    count = Count("x", clock=clock)
+    clock.now += 1
+    count.add(90, {})
+    clock.now += 9
+    count.add(10, {})
+    assert count.at_pace_s() == 10  # not 90

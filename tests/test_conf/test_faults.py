@@ -1,0 +1,145 @@
+"""Every fault of a configuration in our words, with the setting as it was written."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from conf.demo import DemoConfig
+from conf.errors import ConfigError
+from conf.experiment import Experiment
+from conf.load import check
+from conf.nightly import NightlyConfig
+from conf.schema import RunConfig
+
+NEEDED: dict[str, object] = {"student": "m.cmf", "data": ["t.txt"]}
+# What pydantic says of its own, and how it names types and a union's choices.
+FOREIGN = re.compile(
+    r"Input|should|\bvalid\b|Value error|tuple|dictionary|instance|constrained|literal\["
+    r"|function-|Spec\b|[a-z]Config\b|something else|unable"
+)
+JUNK: list[object] = [
+    *(None, True, -1, 3, 2.5, float("nan"), "", "junk", "a\0b", b"\xff", 10**30),
+    *([], [None], ["x", -1], {}, {"junk": 1}, {"path": 3}, {"write": 3}, {3: 4}),
+]
+
+
+def said(raw: dict[str, Any], model: type[BaseModel] = RunConfig) -> str:
+    with pytest.raises(ConfigError) as caught:
+        check(model, raw, "my.yaml")
+    return str(caught.value)
+
+
+def places(
+    model: type[BaseModel], prefix: tuple[str, ...] = ()
+) -> Iterator[tuple[str, ...]]:
+    for name, field in model.model_fields.items():
+        yield (*prefix, name)
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            yield from places(inner, (*prefix, name))
+
+
+def refusals(model: type[BaseModel], place: tuple[str, ...]) -> Iterator[str]:
+    """What is said of each piece of junk at one place."""
+    for junk in JUNK:
+        raw: Any = junk
+        for key in reversed(place):
+            raw = {key: raw}
+        try:
+            check(model, NEEDED | raw if model is RunConfig else raw, "my.yaml")
+        except ConfigError as error:
+            yield str(error)
+
+
+@pytest.mark.parametrize("model", [RunConfig, DemoConfig, NightlyConfig, Experiment])
+def test_no_phrase_or_class_of_the_checker_is_passed_on(model: type[BaseModel]) -> None:
+    messages = [m for place in places(model) for m in refusals(model, place)]
+    assert [m for m in messages if FOREIGN.search(m)] == []
+    assert len(messages) > len(JUNK)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"train": {"lr": "fast"}}, "train.lr must be a number (is 'fast')"),
+        ({"train": {"lr": -1}}, "train.lr must be more than 0 (is -1)"),
+        ({"train": {"depth": 2.5}}, "train.depth must be a whole number (is 2.5)"),
+        ({"train": None}, "train must be settings, as {depth: …}, or left out (is empty)"),
+        ({"dump": "perhaps"}, "dump must be true or false (is 'perhaps')"),
+        ({"data": "t"}, "data must be a list, as ['t'] (is 't')"),
+        ({"data": []}, "data must be a list of at least 1 (is [])"),
+        (
+            {"data": [{"path": "t", "tokens": 0}]},
+            "data[0].tokens must be more than 0 (is 0)",
+        ),
+        ({"student": 2024}, "student must be text, as '2024' (is 2024)"),
+        ({"outputs": ["o.cmf"]}, "outputs[0] must be settings, as {codec: …, path: …}"),
+        ({"runtime": {"threads": "all"}}, "threads must be a whole number or 'auto'"),
+        (
+            {"runtime": {"gpu_limit": ""}},
+            "runtime.gpu_limit must be at least 1 long (is '')",
+        ),
+        (
+            {"measure": {"cost": 3}},
+            "measure.cost must be settings, as {verify: …} or 'timed'",
+        ),
+        ({"probe": {"wiring": {"hidden": "raw"}}}, "probe.wiring.chain is missing; write"),
+    ],
+)
+def test_a_fault_says_what_a_setting_must_be_and_what_it_is(
+    given: dict[str, object], words: str
+) -> None:
+    message = said(NEEDED | given)
+    assert message.startswith("my.yaml: ")
+    assert words in message
+    assert "faults" not in message  # a union is refused once, not once for each choice
+
+
+def test_all_faults_are_told_at_once_each_with_its_setting() -> None:
+    raw = {
+        "data": [{"path": "t", "tokens": 0}, {"tokens": 3}],
+        "train": {"layout": "stride"},
+        "runtime": {"workers": 2, "device": "tpu"},
+        "dumb": True,
+    }
+    message = said(raw)
+    assert message.startswith("my.yaml: 6 faults: (1) ")
+    for words in (
+        "student is missing; write `student: …`",
+        "data[0].tokens must be more than 0 (is 0)",
+        "data[1].path is missing",
+        "train.stride is the distance of the starts",
+        "runtime.device must be 'auto', 'cpu' or 'cuda' (is 'tpu')",
+        "dumb is no setting; did you mean dump?",
+    ):
+        assert words in message
+
+
+def test_settings_that_contradict_each_other_are_all_told() -> None:
+    raw = NEEDED | {
+        "init": "x.cmf",
+        "start_from_last_layer": True,
+        "pack": {"hold_all": True},
+        "train": {"layout": "rows"},
+    }
+    message = said(raw)
+    assert message.startswith("my.yaml: init and start_from_last_layer both name")
+    assert "set train.layout: exact" in message
+    assert "set train.epochs to 0" in message
+
+
+def test_a_long_value_is_cut(tmp_path: Path) -> None:
+    message = said(NEEDED | {"trunk": {"topk": "a" * 5000}})
+    assert message.endswith("aaa…)")
+    assert len(message) < 150
+
+
+def test_a_webhook_that_is_no_url() -> None:
+    message = said({"watch": [], "on_failure": {"webhook": "me@home"}}, NightlyConfig)
+    assert (
+        "on_failure.webhook: must begin with http:// or https:// (is 'me@home')" in message
+    )

@@ -14,7 +14,7 @@ from flows.demo import run_demo
 from flows.fold import fold_to
 from flows.runtime import open_runtime
 from tasks.progress import make_progress
-from tests.test_cmfio.test_gguf import write_gguf
+from tests.gguf_files import write_gguf
 from tests.test_docs import blocks
 
 # A page's own settings are for real models; these make the same commands take seconds.

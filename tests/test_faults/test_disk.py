@@ -15,8 +15,8 @@ from tasks.import_model import ForeignFile, ImportSettings, import_gguf
 from tasks.sources import open_set
 from tasks.stage import Runtime
 from tests.builders import TinySpec, tiny_qwen3, write_model
+from tests.gguf_files import write_gguf
 from tests.small_heal import VOCAB, Ground
-from tests.test_cmfio.test_gguf import write_gguf
 from tests.test_faults.faults import Fault, fill_disk
 from tests.test_faults.lab import Lab, small_disk
 

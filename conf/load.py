@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from conf.errors import ConfigError
 from conf.faults import explain
-from conf.yaml_keys import repeated_key
+from conf.yaml_text import RepeatedKeyError, load_yaml
 
 Model = TypeVar("Model", bound=BaseModel)
 Raw = dict[str, Any]  # parsed YAML: checked by pydantic right after
@@ -53,17 +53,15 @@ def _is(kind: Callable[[Path], bool], path: Path) -> bool:
 def read_yaml(path: Path) -> Raw:
     """The mapping in a YAML file, `{}` if the file is empty."""
     try:
-        text = path.read_text(encoding="utf-8")
-        repeated = repeated_key(text)
-        raw = yaml.safe_load(text)
+        raw = load_yaml(path.read_text(encoding="utf-8"))
+    except RepeatedKeyError as error:
+        raise ConfigError(f"{path}: {error}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: is not text; {MODEL_GOES_INTO}") from error
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from error
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: is not YAML: {error}") from error
-    if repeated is not None:
-        raise ConfigError(f"{path}: {repeated}; keep one of them")
     if raw is None:
         return {}
     if not isinstance(raw, dict):
@@ -82,12 +80,11 @@ def apply_override(raw: Raw, override: str) -> None:
             f"--set {override}: write it as key.key=value, e.g. train.lr=1e-5"
         )
     try:
-        repeated = repeated_key(text)
-        value = yaml.safe_load(text)
+        value = load_yaml(text)
+    except RepeatedKeyError as error:
+        raise ConfigError(f"--set {override}: {error}") from error
     except yaml.YAMLError as error:
         raise ConfigError(f"--set {override}: the value is not YAML: {error}") from error
-    if repeated is not None:
-        raise ConfigError(f"--set {override}: {repeated}; keep one of them")
     place = raw
     for key in keys[:-1]:
         inner = place.get(key)

@@ -12,7 +12,7 @@ import yaml
 
 from conf.errors import ConfigError
 from conf.service import Site
-from conf.yaml_keys import repeated_key
+from conf.yaml_text import RepeatedKeyError, load_yaml
 from flows.operations_api import Api
 from flows.service import Service
 from tasks.errors import InputError
@@ -119,15 +119,13 @@ def deployments_file(site: Site) -> Path:
 def deployments_in(path: Path) -> list[Deployment]:
     """What a `prefect.yaml` deploys; the flow is what its entrypoint names."""
     try:
-        text = path.read_text(encoding="utf-8")
-        repeated = repeated_key(text)
-        if repeated is not None:
-            raise ConfigError(f"{path}: {repeated}; keep one of them")
-        raw = yaml.safe_load(text)
+        raw = load_yaml(path.read_text(encoding="utf-8"))
         return [
             Deployment(one["entrypoint"].rpartition(":")[2], str(one["name"]))
             for one in raw["deployments"]
         ]
+    except RepeatedKeyError as error:
+        raise ConfigError(f"{path}: {error}") from error
     except (
         OSError,
         ValueError,

@@ -68,9 +68,9 @@ class FitFacts(_Frozen):
 class FitState:
     """A checkpoint: `tensors` for a safetensors file, `facts` for a JSON one.
 
-    Tensors are named `weight/…`, `moment1/…`, `moment2/…`, `best/…` by parameter, with
-    `rows` and `stride` `inputs/…` too (`nets.jobs`), and `counted` and `hit` by window and
-    chain step of the best evaluation: copies on the CPU.
+    Tensors are named `weight/…`, `moment1/…`, `moment2/…` (of Muon `momentum/…`), `best/…`
+    by parameter, with `rows` and `stride` `inputs/…` too (`nets.jobs`), and `counted` and
+    `hit` by window and chain step of the best evaluation: copies on the CPU.
     """
 
     tensors: Mapping[str, Tensor]

@@ -5,7 +5,8 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import JsonValue
@@ -44,6 +45,27 @@ def settle(mtime_ns: int) -> None:
         return
     while 0 <= mtime_ns - time.clock_gettime_ns(FILE_CLOCK) <= CLOCK_TICK_NS:
         time.sleep(0.0005)
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """Facts about a file as it was when it had this size (bytes) and time."""
+
+    path: Path
+    size: int
+    mtime_ns: int
+    facts: Mapping[str, JsonValue]
+
+
+def read_remembered(entry: Path) -> Remembered | None:
+    """What one small file of a `FileDigests` holds; None if it can't be read as one."""
+    try:
+        kept = json.loads(entry.read_bytes())
+        file, facts = kept["file"], dict(kept["facts"])
+        path = Path(os.fsdecode(bytes.fromhex(file["path"])))
+        return Remembered(path, int(file["size"]), int(file["mtime_ns"]), facts)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
 
 
 class FileDigests:

@@ -1,12 +1,11 @@
 """Model files by the digests that recipes name, from what the store remembers of files."""
 
-import json
-import os
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from store.digests import read_remembered
 from ui.inspector.depot import Depot, Entry, NotHere
 
 PARTS = ("content", "trunk", "draft")  # what of a model a digest can be of
@@ -43,7 +42,7 @@ def model_files(depot: Depot) -> dict[str, tuple[ModelFile, ...]]:
         for digest, part, file, identity in _remembered(
             path, status.st_mtime_ns, status.st_size
         ):
-            found[digest].append((identity[1], _file(depot, Path(file), part, identity)))
+            found[digest].append((identity[1], _file(depot, file, part, identity)))
     return {digest: _told(files) for digest, files in found.items()}
 
 
@@ -55,17 +54,14 @@ def _told(files: list[tuple[int, ModelFile]]) -> tuple[ModelFile, ...]:
 @lru_cache(maxsize=4096)
 def _remembered(
     path: Path, _mtime_ns: int, _size: int
-) -> tuple[tuple[str, str, str, tuple[int, int]], ...]:
+) -> tuple[tuple[str, str, Path, tuple[int, int]], ...]:
     """(digest, part, file, (size, time)) of a remembered model; empty of any other file."""
-    try:
-        kept = json.loads(path.read_bytes())
-        file, facts = kept["file"], kept["facts"].get("model")
-        name = os.fsdecode(bytes.fromhex(file["path"]))
-        identity = (int(file["size"]), int(file["mtime_ns"]))
-        parts = [(facts[part], part) for part in PARTS] if facts else []
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    kept = read_remembered(path)
+    facts = None if kept is None else kept.facts.get("model")
+    if kept is None or not isinstance(facts, dict) or not facts.keys() >= set(PARTS):
         return ()
-    return tuple((str(digest), part, name, identity) for digest, part in parts)
+    identity = (kept.size, kept.mtime_ns)
+    return tuple((str(facts[part]), part, kept.path, identity) for part in PARTS)
 
 
 def _file(depot: Depot, path: Path, part: str, identity: tuple[int, int]) -> ModelFile:

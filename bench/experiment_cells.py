@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from conf.demo import DemoConfig
-from conf.experiment import Experiment, Overrides, Place
+from conf.experiment import Cell, Experiment, Overrides, Place
 from conf.load import apply_override, check, find_config, load_config, read_yaml
 from conf.schema import RunConfig
 from flows.demo import demo_source, fold, native_draft, with_draft
@@ -111,8 +111,7 @@ class Bench:
     def heal(self, job: Job, experiment: Experiment) -> dict[str, Result]:
         """What one heal held, by ground."""
         cell, demo = experiment.cells[job.cell], job.place.demo
-        seeded = (f"train.seed={job.seed}",)
-        config = heal_config(demo, job.place.set, cell.set, seeded)
+        config = cell_config(job, cell)
         ground = self.ground(demo, config)
         _, runtime = self.student(demo)
         start = Start(ground.model.draft)
@@ -137,6 +136,18 @@ def _result(measured: Artifact, seconds: float) -> Result:
     told = {one["temperature"]: one for one in measured.manifest.numbers["sampling"]}
     first = told[1.0]["steps"][0]["sampled"] if 1.0 in told else None
     return Result(read_holds(measured), seconds, first and (first[0], first[1]))
+
+
+def cell_config(job: Job, cell: Cell) -> RunConfig:
+    """The settings of one heal."""
+    once = heal_config(job.place.demo, job.place.set, cell.set)
+    assert once.train.steps is not None, "demonstrations say how many steps"
+    longer = (
+        f"train.steps={once.train.steps * cell.times}",
+        f"train.eval_every={once.train.eval_every * cell.times}",
+        f"train.seed={job.seed}",
+    )
+    return heal_config(job.place.demo, job.place.set, cell.set, longer)
 
 
 def heal_config(demo: str, *overrides: Overrides) -> RunConfig:

@@ -10,10 +10,14 @@ Overrides = tuple[str, ...]  # `key=value` of the `RunConfig` under `heal:`
 
 
 class Cell(Settings):
-    """One choice, by what it sets."""
+    """One choice, by what it sets, trained `times` as many steps as the place says.
+
+    Evaluations come as many times rarer, so that there are as many of them.
+    """
 
     name: str
     set: Overrides = ()
+    times: Annotated[int, Field(ge=1)] = 1
 
 
 class Place(Settings):

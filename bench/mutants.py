@@ -2,7 +2,8 @@
 
 Left out, as nothing a caller computes hangs on it: docstrings and all text that is not a
 name, annotations, decorators, imports, `assert`, what a `raise` says, f-strings, the bodies
-of protocols and what runs only as a program; and a literal's sign, as its value is changed.
+of protocols and what runs only as a program; a literal's sign, as its value is changed; and
+the -1 of a `reshape`, as any negative number says the same to numpy.
 """
 
 import ast
@@ -120,7 +121,7 @@ def _places(
         if name in {"annotation", "returns", "decorator_list", "bases", "msg", "ctx"}:
             continue
         for index, child in enumerate(value if isinstance(value, list) else [value]):
-            if not isinstance(child, ast.AST) or _is_left_out(child):
+            if not isinstance(child, ast.AST) or _is_left_out(child, node):
                 continue
             within, whole = function, shown
             if isinstance(child, ast.stmt):
@@ -133,7 +134,7 @@ def _places(
                 yield from _places(child, within, whole)
 
 
-def _is_left_out(node: ast.AST) -> bool:
+def _is_left_out(node: ast.AST, within: ast.AST) -> bool:
     if isinstance(node, ast.Expr):
         return isinstance(node.value, ast.Constant | ast.Yield)
     if isinstance(node, ast.ClassDef):
@@ -142,6 +143,8 @@ def _is_left_out(node: ast.AST) -> bool:
         return "__name__" in ast.unparse(node.test) or "TYPE_CHECKING" in ast.unparse(
             node.test
         )
+    if isinstance(within, ast.Call) and ast.unparse(within.func).endswith(".reshape"):
+        return ast.unparse(node) == "-1"
     return isinstance(node, ast.JoinedStr | ast.Import | ast.ImportFrom | ast.Assert)
 
 

@@ -36,7 +36,13 @@ MEMORY = 16 << 30  # of address space: a mutant may ask for anything
 SAID_EVERY = 10  # mutants
 SLOWER = 5  # than the file as it is, and it counts as hung
 NETS, CMFIO = "tests/test_nets/test_", "tests/test_cmfio/test_codec"
-CODEC_TESTS = (f"{CMFIO}s.py", f"{CMFIO}_properties.py", f"{CMFIO}_refusals.py")
+CODEC_TESTS = (
+    f"{CMFIO}s.py",
+    f"{CMFIO}_edges.py",
+    f"{CMFIO}_properties.py",
+    f"{CMFIO}_refusals.py",
+    "tests/test_cmfio/test_convert.py",
+)
 # A mutant is not seen by the programs that these start.
 OTHER_PROGRAMS = ("nothing_can_be_written", "no_compiler")
 

@@ -1,10 +1,11 @@
 """Settings of the demonstrations: the source, how it is folded, then the heal."""
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
-from conf.base import Settings
+from conf.base import AtLeastOne, Number, Settings, Whole
 from conf.schema import DataSpec, RunConfig
 from conf.training import OptimizerKind
 
@@ -14,26 +15,26 @@ SHIPPED_DEMOS = {"tiny": "demo", "smollm2": "smollm2"}  # model: configuration
 class TrunkRecipe(Settings):
     """A small Qwen3-style trunk made from scratch: its shape, its text and its training."""
 
-    layers: Annotated[int, Field(ge=2)]
-    hidden: Annotated[int, Field(ge=32)]
-    heads: Annotated[int, Field(ge=1)]
-    kv_heads: Annotated[int, Field(ge=1)]
-    ffn: Annotated[int, Field(ge=32)]
-    vocab: Annotated[int, Field(ge=300)]
-    window: Annotated[int, Field(ge=32)]
+    layers: Annotated[Whole, Field(ge=2)]
+    hidden: Annotated[Whole, Field(ge=32)]
+    heads: AtLeastOne
+    kv_heads: AtLeastOne
+    ffn: Annotated[Whole, Field(ge=32)]
+    vocab: Annotated[Whole, Field(ge=300)]
+    window: Annotated[Whole, Field(ge=32)]
     data: tuple[DataSpec, ...]
-    steps: Annotated[int, Field(ge=1)]
-    batch: Annotated[int, Field(ge=1)]
-    lr: Annotated[float, Field(gt=0, allow_inf_nan=False)]
-    seed: int = 0
+    steps: AtLeastOne
+    batch: AtLeastOne
+    lr: Annotated[Number, Field(gt=0)]
+    seed: Whole = 0
 
 
 class NativeDraft(Settings):
     """Training of the source's own draft, started from the source's last layer."""
 
-    steps: Annotated[int, Field(ge=1)]
+    steps: AtLeastOne
     optimizer: OptimizerKind = "adam"
-    lr: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    lr: Annotated[Number, Field(gt=0)]
 
 
 class FoldSettings(Settings):
@@ -44,11 +45,11 @@ class FoldSettings(Settings):
     of the data go first.
     """
 
-    drop: tuple[Annotated[int, Field(ge=0)], ...] = ()
-    ffn: Annotated[tuple[Annotated[float, Field(gt=0, le=1)], ...], Field(min_length=1)] = (
-        1.0,
-    )
-    windows: Annotated[int, Field(ge=1)] = 32
+    drop: tuple[Annotated[Whole, Field(ge=0)], ...] = ()
+    ffn: Annotated[
+        tuple[Annotated[Number, Field(gt=0, le=1)], ...], Field(min_length=1)
+    ] = (1.0,)
+    windows: AtLeastOne = 32
 
     @field_validator("drop")
     @classmethod
@@ -70,12 +71,12 @@ class FoldSettings(Settings):
 class Gate(Settings):
     """What a demonstration must show, in drafts held per round; None asks nothing."""
 
-    coverage: float | None = None
-    source_over_stale: float | None = None
-    healed_over_stale: float
-    healed_over_control: float
-    source_over_healed: float | None = None
-    healed_over_fresh: float | None = None
+    coverage: Number | None = None
+    source_over_stale: Number | None = None
+    healed_over_stale: Number
+    healed_over_control: Number
+    source_over_healed: Number | None = None
+    healed_over_fresh: Number | None = None
     by: Literal["walk", "starts"]
 
 
@@ -89,16 +90,13 @@ class DemoSettings(Settings):
     native: NativeDraft
     fold: FoldSettings
     fresh: bool = True
-    seeds: Annotated[tuple[int, ...], Field(min_length=1)] = (0,)
+    seeds: Annotated[tuple[Whole, ...], Field(min_length=1)] = (0,)
     gate: Gate
 
-    @model_validator(mode="after")
-    def _one_source(self) -> "DemoSettings":
+    def contradictions(self) -> Iterator[str]:
+        """None or two sources."""
         if (self.trunk is None) == (self.gguf_package is None):
-            raise ValueError(
-                "give one source: trunk (made here) or gguf_package (imported)"
-            )
-        return self
+            yield "give one source: trunk (made here) or gguf_package (imported)"
 
 
 class DemoConfig(Settings):

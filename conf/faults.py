@@ -8,6 +8,8 @@ from typing import Any, get_args
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
+from conf.base import ContradictionError
+
 LONGEST_SHOWN = 60
 MAPPINGS = {"model_type", "dict_type"}
 NO_SETTING = {"extra_forbidden", "invalid_key"}
@@ -95,7 +97,7 @@ def _sentences(
         elif kind == "missing":
             yield f"{dotted} is missing; write `{place[-1]}: …`"
         elif kind == "value_error":
-            yield _own(dotted, fault)
+            yield from _own(dotted, fault)
         else:
             wanted.setdefault(_must_be(model, fault, is_only=len(faults) == 1), fault)
     if wanted:
@@ -109,12 +111,16 @@ def dotted_name(place: Place) -> str:
     return name.removeprefix(".")
 
 
-def _own(dotted: str, fault: ErrorDetails) -> str:
-    """A sentence of a check of ours, which may name its setting itself."""
-    said = str(fault["ctx"]["error"])
-    if isinstance(fault["input"], Mapping):
-        return said if not dotted or said.startswith(f"{dotted}.") else f"{dotted}: {said}"
-    return f"{dotted}: {said} ({_shown(fault['input'])})"
+def _own(dotted: str, fault: ErrorDetails) -> Iterator[str]:
+    """The sentences of a check of ours, which may name their setting themselves."""
+    error = fault["ctx"]["error"]
+    for said in error.said if isinstance(error, ContradictionError) else (str(error),):
+        if not isinstance(fault["input"], Mapping):
+            yield f"{dotted}: {said} ({_shown(fault['input'])})"
+        elif not dotted or said.startswith(f"{dotted}."):
+            yield said
+        else:
+            yield f"{dotted}: {said}"
 
 
 def _must_be(model: type[BaseModel], fault: ErrorDetails, *, is_only: bool) -> str:

@@ -1,12 +1,13 @@
 """Settings of the nightly re-heal: which models are watched, who is told of a failure."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator
 
-from conf.base import Settings
+from conf.base import Number, Settings
 
 PLACES = ("dir", "stem")
 
@@ -25,7 +26,7 @@ class Watch(Settings):
     out: str
     codec: str = "keep"
     overrides: tuple[str, ...] = ()
-    least_gain: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    least_gain: Annotated[Number, Field(ge=0)] = 0.0
 
     @field_validator("out")
     @classmethod
@@ -69,13 +70,10 @@ class OnFailure(Settings):
     webhook: Annotated[str, AfterValidator(_refuse_no_url)] | None = None
     command: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
 
-    @model_validator(mode="after")
-    def _tells_someone(self) -> "OnFailure":
+    def contradictions(self) -> Iterator[str]:
+        """Nobody to tell."""
         if self.webhook is None and self.command is None:
-            raise ValueError(
-                "names nobody to tell; give webhook or command, or leave it out"
-            )
-        return self
+            yield "names nobody to tell; give webhook or command, or leave it out"
 
 
 class NightlyConfig(Settings):

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, Tag
 
-from conf.base import Depth, PathText, Settings, Wiring
+from conf.base import AtLeastOne, Depth, Number, PathText, Settings, Whole, Wiring
 from conf.runner import RunnerKind, fault_of
 from conf.training import TrainConfig
 
@@ -17,7 +17,7 @@ class DataSpec(Settings):
     """One data set: a file, folder or glob, the most tokens taken from it, and its name."""
 
     path: PathText
-    tokens: Annotated[int, Field(gt=0)] = 393_216
+    tokens: Annotated[Whole, Field(gt=0)] = 393_216
     name: str | None = None
 
 
@@ -29,12 +29,12 @@ class WriteConfig(Settings):
     """
 
     prompts: DataSpec | PathText
-    prompt_tokens: Annotated[int, Field(ge=1)] | None = 32
-    tokens: Annotated[int, Field(gt=0)] = 393_216
-    length: Annotated[int, Field(ge=1)] = 512
-    temperature: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
-    seed: Annotated[int, Field(ge=0)] = 0
-    batch: Annotated[int, Field(ge=1)] = 16
+    prompt_tokens: AtLeastOne | None = 32
+    tokens: Annotated[Whole, Field(gt=0)] = 393_216
+    length: AtLeastOne = 512
+    temperature: Annotated[Number, Field(ge=0)] = 0.0
+    seed: Annotated[Whole, Field(ge=0)] = 0
+    batch: AtLeastOne = 16
 
 
 class WriteSpec(Settings):
@@ -67,7 +67,7 @@ class PackConfig(Settings):
     holds out every window: a pure measure, of text no training read.
     """
 
-    window: Annotated[int, Field(ge=32)] = 2048
+    window: Annotated[Whole, Field(ge=32)] = 2048
     split: Literal["records", "windows"] = "records"
     isolate: bool = False
     hold_all: bool = False
@@ -79,24 +79,24 @@ class TrunkConfig(Settings):
     `compile` builds one layer's code for this machine first; auto: where that pays.
     """
 
-    topk: Annotated[int, Field(ge=1)] = 64
+    topk: AtLeastOne = 64
     dtype: Literal["auto", "bf16", "f32"] = "auto"
     compile: Choice = "auto"
-    shard_windows: Annotated[int, Field(ge=1)] = 16
+    shard_windows: AtLeastOne = 16
 
 
 class ProbeConfig(Settings):
     """How the wiring of a shipped draft is found: measured on a few windows, or given."""
 
-    windows: Annotated[int, Field(ge=2)] = 4
+    windows: Annotated[Whole, Field(ge=2)] = 4
     wiring: Literal["auto"] | Wiring = "auto"
 
 
 class Cost(Settings):
     """What verifying a round and drafting one token cost, in steps of plain decoding."""
 
-    verify: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
-    draft: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.06
+    verify: Annotated[Number, Field(gt=0)] = 1.0
+    draft: Annotated[Number, Field(ge=0)] = 0.06
 
 
 class MeasureConfig(Settings):
@@ -107,14 +107,14 @@ class MeasureConfig(Settings):
     """
 
     depth: Depth = 3
-    temperatures: tuple[Annotated[float, Field(ge=0, le=10)], ...] = (0.0, 0.7, 1.0)
+    temperatures: tuple[Annotated[Number, Field(ge=0, le=10)], ...] = (0.0, 0.7, 1.0)
     cost: Cost | Literal["timed"] = Cost()
 
 
 class TapsConfig(Settings):
     """Trunk layers, counted from 0, whose output rows on held-out windows are kept."""
 
-    layers: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)]
+    layers: Annotated[tuple[Annotated[Whole, Field(ge=0)], ...], Field(min_length=1)]
 
 
 class OutputSpec(Settings):
@@ -137,24 +137,23 @@ class RuntimeConfig(Settings):
     """
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    threads: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
-    cards: Annotated[int, Field(ge=1)] | Literal["all"] = 1
-    head_budget_mib: Annotated[int, Field(ge=1)] = 256
+    threads: AtLeastOne | Literal["auto"] = "auto"
+    cards: AtLeastOne | Literal["all"] = 1
+    head_budget_mib: AtLeastOne = 256
     placement: Placement = "auto"
     runner: RunnerKind = "threads"
-    workers: Annotated[int, Field(ge=1)] | None = None
+    workers: AtLeastOne | None = None
     cluster: str | None = None
     gpu_limit: Annotated[str, Field(min_length=1)] | None = None
     store: PathText | None = None
     locks: Literal["flock", "lease"] = "flock"
     scratch: PathText | None = None
 
-    @model_validator(mode="after")
-    def _one_kind_of_runner(self) -> "RuntimeConfig":
+    def contradictions(self) -> Iterator[str]:
+        """What is said of workers that this runner does not have."""
         fault = fault_of(self.runner, self.workers, self.cluster)
         if fault is not None:
-            raise ValueError(fault)
-        return self
+            yield fault
 
 
 class RunConfig(Settings):
@@ -174,14 +173,8 @@ class RunConfig(Settings):
     dump: bool = False
     runtime: RuntimeConfig = RuntimeConfig()
 
-    @model_validator(mode="after")
-    def _agrees_with_itself(self) -> "RunConfig":
-        faults = list(self._contradictions())
-        if faults:
-            raise ValueError("; ".join(faults))
-        return self
-
-    def _contradictions(self) -> Iterator[str]:
+    def contradictions(self) -> Iterator[str]:
+        """What one section says against another."""
         if self.start_from_last_layer and self.init is not None:
             yield (
                 "init and start_from_last_layer both name a starting draft; set one of them"

@@ -1,15 +1,16 @@
 """Settings of draft training (healing.md §8): as given, and as a stage is keyed."""
 
+from collections.abc import Iterator
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from conf.base import Depth, Settings, Wiring
+from conf.base import AtLeastOne, Depth, Number, Settings, Whole, Wiring
 
 Layout: TypeAlias = Literal["exact", "rows", "stride"]
 OptimizerKind: TypeAlias = Literal["adam", "muon"]
 Loss: TypeAlias = Literal["tail_kl", "topk_kl", "tv", "lk"]
-Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Weight = Annotated[Number, Field(ge=0)]
 StepWeights: TypeAlias = Literal["reach", "uniform"] | tuple[Weight, ...]
 
 
@@ -35,22 +36,22 @@ class TrainChoices(Settings):
 
     depth: Depth = 3
     layout: Layout = "exact"
-    stride: Annotated[int, Field(ge=1)] | None = None
-    refresh: Annotated[int, Field(ge=0)] = 150
+    stride: AtLeastOne | None = None
+    refresh: Annotated[Whole, Field(ge=0)] = 150
     loss: Loss = "tail_kl"
-    hard: Annotated[float, Field(ge=0, le=1)] = 0.25
+    hard: Annotated[Number, Field(ge=0, le=1)] = 0.25
     step_weights: StepWeights = "reach"
     through_chain: bool = False
     optimizer: OptimizerKind = "adam"
-    lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 2e-5
-    batch: Annotated[int, Field(ge=1)] = 2
-    eval_every: Annotated[int, Field(ge=1)] = 25
-    eval_windows: Annotated[int, Field(ge=1)] | None = None
-    patience: Annotated[int, Field(ge=1)] | None = 6
+    lr: Annotated[Number, Field(gt=0)] = 2e-5
+    batch: AtLeastOne = 2
+    eval_every: AtLeastOne = 25
+    eval_windows: AtLeastOne | None = None
+    patience: AtLeastOne | None = 6
     select_by: Literal["walk", "starts"] = "walk"
     on_path: bool = False
-    anchors: Annotated[float, Field(gt=0, le=1)] | None = None
-    seed: int = 0
+    anchors: Annotated[Number, Field(gt=0, le=1)] | None = None
+    seed: Whole = 0
 
     @property
     def kinds(self) -> int:
@@ -59,40 +60,34 @@ class TrainChoices(Settings):
             return self.depth
         return 2 if self.layout == "stride" and self.depth > 1 else 1
 
-    @model_validator(mode="after")
-    def _layout_fits(self) -> "TrainChoices":
+    def contradictions(self) -> Iterator[str]:
+        """Layout, stride and weights that do not go together."""
         if (self.layout == "stride") != (self.stride is not None):
-            raise ValueError(
+            yield (
                 "train.stride is the distance of the starts in train.layout: stride; give "
                 "both or neither"
             )
         if self.stride is not None and self.stride < self.depth:
-            raise ValueError(
+            yield (
                 f"train.stride is {self.stride}, chains of {self.depth} would overlap; it "
                 "must be at least train.depth"
             )
-        if self.layout != "exact":
-            only = ("on_path", "anchors", "step_weights")
-            fields = type(self).model_fields
-            chosen = [n for n in only if getattr(self, n) != fields[n].default]
-            if chosen:
-                raise ValueError(
-                    f"{', '.join(f'train.{name}' for name in chosen)}: only train.layout: "
-                    f"exact unrolls a chain in one step; leave out with {self.layout}"
-                )
-        return self
-
-    @model_validator(mode="after")
-    def _weights_fit(self) -> "TrainChoices":
+        only = ("on_path", "anchors", "step_weights")
+        fields = type(self).model_fields
+        chosen = [n for n in only if getattr(self, n) != fields[n].default]
+        if self.layout != "exact" and chosen:
+            yield (
+                f"{', '.join(f'train.{name}' for name in chosen)}: only train.layout: "
+                f"exact unrolls a chain in one step; leave out with {self.layout}"
+            )
         weights = self.step_weights
         if isinstance(weights, str):
-            return self
+            return
         if len(weights) != self.depth or not sum(weights):
-            raise ValueError(
+            yield (
                 f"train.step_weights lists {len(weights)} weights of sum {sum(weights):g}; "
                 f"give one for each of the {self.depth} chain steps, not all 0"
             )
-        return self
 
 
 class TrainConfig(TrainChoices):
@@ -102,28 +97,28 @@ class TrainConfig(TrainChoices):
     """
 
     trainable: Literal["auto", "block", "all"] = "auto"
-    epochs: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
-    steps: Annotated[int, Field(ge=1)] | None = None
+    epochs: Annotated[Number, Field(ge=0)] = 1.0
+    steps: AtLeastOne | None = None
 
     @property
     def trains(self) -> bool:
         """Whether there is a step to do."""
         return self.steps is not None or self.epochs > 0
 
-    @model_validator(mode="after")
-    def _whole_needs_exact(self) -> "TrainConfig":
+    def contradictions(self) -> Iterator[str]:
+        """Those of every training, and what is trained against how."""
+        yield from super().contradictions()
         if self.trainable == "all" and self.layout != "exact":
-            raise ValueError(
+            yield (
                 f"train.trainable is all, but the layout {self.layout} keeps inputs made "
                 "through the projection; set train.trainable: block or train.layout: exact"
             )
-        return self
 
 
 class TrainSettings(TrainChoices):
     """What `train_draft` is keyed by and what `nets.training.fit` reads: no `auto` left."""
 
     trainable: Literal["block", "all"]
-    steps: int
+    steps: Whole
     dtype: Literal["bf16", "f32"]
     wiring: Wiring

@@ -69,14 +69,13 @@ def unroll_exact(  # noqa: PLR0913 — the windows, then how to go through them
     (`nets.records`) each record has chains and positions as if it were alone. Gradient
     stops at each step's input unless `through_chain`.
     """
-    width, cache = ids_BT.shape[1], KeyValues()
+    cache = KeyValues()
     carried_BTH = draft.trunk_rows(hidden_BTH)
-    position_T = torch.arange(width, device=ids_BT.device)
+    position_T = torch.arange(ids_BT.shape[1], device=ids_BT.device)
     start_BT = position_T[None] if record_BT is None else positions_in(record_BT)
     for step in range(1, depth + 1):
         alive_BT = alive_rows(position_T, length_B, record_BT, step)
-        token_BT = torch.zeros_like(ids_BT)
-        token_BT[:, : max(width - step, 0)] = ids_BT[:, step:]
+        token_BT = ids_BT.roll(-step, dims=1)  # what comes round lies in dead rows
         x_BTH = draft.fuse(token_BT, carried_BTH)
         x_BTH = x_BTH.masked_fill(~alive_BT[:, :, None], 0.0)
         position_BT = (start_BT + step - 1).expand_as(ids_BT)

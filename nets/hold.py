@@ -238,7 +238,7 @@ def summed_shares(count_WC: FloatArray, of_WC: IntArray, seed: int = 0) -> Inter
 def _draws(windows: int, seed: int) -> FloatArray:
     """How often each window is drawn, [N, W]: N draws of W windows with replacement."""
     if windows == 0:
-        return np.zeros((DRAWS, 0))
+        return np.empty((DRAWS, 0))
     generator = np.random.default_rng(seed)
     return generator.multinomial(windows, np.full(windows, 1 / windows), DRAWS).astype(
         float

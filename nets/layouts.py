@@ -38,8 +38,7 @@ class Laid:
 
     def inputs(self, draft: ChainBlock, carried_BTH: Tensor, step: int) -> Tensor:
         """The block's input rows made of token p + step and what p carries; dead rows 0."""
-        token_BT = torch.zeros_like(self.ids_BT)
-        token_BT[:, : max(self.ids_BT.shape[1] - step, 0)] = self.ids_BT[:, step:]
+        token_BT = self.ids_BT.roll(-step, dims=1)  # what comes round lies in dead rows
         x_BTH = draft.fuse(token_BT, carried_BTH)
         return x_BTH.masked_fill(~self.alive(step)[:, :, None], 0.0)
 
@@ -99,7 +98,7 @@ def spliced_rows(
     starts_BT = stride.starts(laid)
     for step in range(2, depth + 1):
         output_BTH = laid.block(draft, laid.inputs(draft, carried_BTH, 1))
-        own_BTH = draft.chain_rows(output_BTH).float()
+        own_BTH = draft.chain_rows(output_BTH)
         is_step_BT = _later(starts_BT & laid.alive(step), step - 1)
         carried_BTH = torch.where(is_step_BT[:, :, None], _later(own_BTH, 1), carried_BTH)
     return carried_BTH
@@ -123,7 +122,7 @@ def unroll_stride(
 
 
 def _later(rows: Tensor, by: int) -> Tensor:
-    """Rows moved `by` positions on, zeros before them; [B, T, …]."""
+    """Rows moved `by` ≥ 1 positions on, zeros before them; [B, T, …]."""
     moved = torch.zeros_like(rows)
-    moved[:, by:] = rows[:, : max(rows.shape[1] - by, 0)]
+    moved[:, by:] = rows[:, :-by]
     return moved

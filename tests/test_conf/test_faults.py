@@ -127,9 +127,29 @@ def test_settings_that_contradict_each_other_are_all_told() -> None:
         "train": {"layout": "rows"},
     }
     message = said(raw)
-    assert message.startswith("my.yaml: init and start_from_last_layer both name")
+    assert message.startswith("my.yaml: 3 faults: (1) init and start_from_last_layer both")
     assert "set train.layout: exact" in message
     assert "set train.epochs to 0" in message
+
+
+def test_contradictions_of_one_section_are_all_told() -> None:
+    train = {"layout": "stride", "anchors": 0.5, "step_weights": [1.0], "trainable": "all"}
+    message = said(NEEDED | {"train": train})
+    assert message.startswith("my.yaml: 4 faults: (1) ")
+    for words in (
+        "give both or neither",
+        "train.anchors, train.step_weights: only train.layout: exact",
+        "train.step_weights lists 1 weights of sum 1",
+        "set train.trainable: block or train.layout: exact",
+    ):
+        assert words in message
+
+
+@pytest.mark.parametrize("setting", ["lr", "seed", "hard", "steps", "batch"])
+def test_true_is_no_number(setting: str) -> None:
+    message = said(NEEDED | {"train": {setting: True}})
+    assert message.startswith(f"my.yaml: train.{setting} must be a")
+    assert "(is True)" in message or "(is true)" in message
 
 
 def test_a_long_value_is_cut(tmp_path: Path) -> None:

@@ -44,6 +44,15 @@ def test_rows_reads_each_step_at_its_start() -> None:
     assert draft.masks == [None] * 3
 
 
+def test_inputs_are_the_tokens_to_come_and_what_is_carried_in_dead_rows_0() -> None:
+    laid = Laid(windows([7, 3, 5, 9, 2]), torch.tensor([4]))
+    x_BTH = laid.inputs(EchoDraft(), rows([1.0, 2.0, 4.0, 8.0, 16.0]), 2)
+    whole_BTH = EchoDraft().fuse(windows([5, 9, 2, 7, 3]), rows([1.0, 2.0, 4.0, 8.0, 16.0]))
+    assert torch.equal(x_BTH[:, :2], whole_BTH[:, :2])
+    assert whole_BTH[:, 2:].abs().min() > 0
+    assert not x_BTH[:, 2:].any()
+
+
 def test_stride_lays_chains_over_the_rows_behind_their_starts() -> None:
     # Starts 1 and 4 of 7 rows, depth 3. Row 2 carries row 1's output, row 3 the new row
     # 2's; row 5 would too, and row 6 has no next token.

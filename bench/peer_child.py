@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def peak_mib() -> float:
-    """The most this process had in memory; `getrusage` would tell its parent's if larger."""
+    """The most this process had in memory; `getrusage` tells its parent's where larger."""
     status = Path("/proc/self/status").read_text().splitlines()
     line = next(line for line in status if line.startswith("VmHWM:"))
     return int(line.split()[1]) / 1024

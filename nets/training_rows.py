@@ -8,6 +8,7 @@ from torch import Tensor
 
 from conf.training import TrainSettings
 from nets.ranks import Share
+from nets.schedule import SEED_SPREAD
 from nets.source import Batch, fed_own_tokens
 
 
@@ -30,7 +31,9 @@ def trained_rows(
     if settings.on_path:
         chosen_BTC &= fed_own_tokens(batch, settings.depth)
     if settings.anchors is not None:
-        generator = torch.Generator().manual_seed((settings.seed << 32) + step)
+        # torch's generator reads the low 32 bits of a seed alone.
+        drawn_from = (settings.seed * SEED_SPREAD + step) & 0xFFFFFFFF
+        generator = torch.Generator().manual_seed(drawn_from)
         shape = (share.whole, batch.ids_BT.shape[1])
         drawn_BT = torch.rand(shape, generator=generator) < settings.anchors
         drawn_BT = drawn_BT[share.start : share.stop]

@@ -40,7 +40,7 @@ def _expected(
     return {**dict.fromkeys(TRAIN_NUMBERS), "steps": settings.steps}
 
 
-@stage("train_draft", version=2, needs=_disk_bytes, expects=_expected, on_device=True)
+@stage("train_draft", version=3, needs=_disk_bytes, expects=_expected, on_device=True)
 def train_draft(  # noqa: PLR0913 — a stage's inputs, each with a digest of its own
     out: Path,
     settings: TrainSettings,

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from conf.base import Settings
+from conf.base import AtLeastOne, Settings, Whole
 
 Overrides = tuple[str, ...]  # `key=value` of the `RunConfig` under `heal:`
 
@@ -17,7 +17,7 @@ class Cell(Settings):
 
     name: str
     set: Overrides = ()
-    times: Annotated[int, Field(ge=1)] = 1
+    times: AtLeastOne = 1
 
 
 class Place(Settings):
@@ -25,7 +25,7 @@ class Place(Settings):
 
     demo: Literal["demo", "smollm2"]
     set: Overrides = ()
-    seeds: Annotated[tuple[int, ...], Field(min_length=1)] = (0, 1, 2)
+    seeds: Annotated[tuple[Whole, ...], Field(min_length=1)] = (0, 1, 2)
 
 
 class Experiment(Settings):

@@ -31,6 +31,7 @@ class Site:
 
     @property
     def url(self) -> str:
+        """Where a browser finds it."""
         return f"http://{self.host}:{self.port}"
 
     @property

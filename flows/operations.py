@@ -38,6 +38,7 @@ class Deployment:
 
     @property
     def text(self) -> str:
+        """As Prefect names it: FLOW/NAME."""
         return f"{self.flow}/{self.name}"
 
 

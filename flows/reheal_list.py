@@ -26,6 +26,7 @@ class Student:
 
     @property
     def out(self) -> Path:
+        """Where its healed file goes."""
         return self.watch.output_of(self.model)
 
 

@@ -39,6 +39,7 @@ class Service:
 
     @property
     def is_running(self) -> bool:
+        """Whether a process of it was found."""
         return self.pid is not None
 
     @property

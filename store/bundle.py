@@ -28,7 +28,6 @@ from store.store import Store
 from store.upkeep import Item, chosen, items, verify
 
 INDEX = "heal-export.json"
-FORMAT = 1
 BLOCK = 512
 NAME_BYTES = 100  # as many as a tar header holds without extensions
 

@@ -45,10 +45,6 @@ class Store:
         """The folder of an artifact, whether it exists or not."""
         return self.root / checked_stage(stage) / checked_key(key)
 
-    def lock_path(self, stage: str, key: str) -> Path:
-        """The file to lock while an artifact is made or set aside."""
-        return self.locks.path(stage, key)
-
     def hold(
         self, stage: str, key: str, on_wait: Callable[[], None] | None = None
     ) -> AbstractContextManager[Hold]:

@@ -114,6 +114,19 @@ def open_part(part: ModelPart) -> AnyModel:
     return open_weights(part.path, part.patch)
 
 
+def end_ids(trunk: ModelPart) -> tuple[int, ...]:
+    """The ids that end a sequence, where the model names them and has a row for them.
+
+    None of a trunk that a plan has only heard of.
+    """
+    if is_pending(trunk):
+        return ()
+    with open_part(trunk) as weights:
+        special, vocab = weights.header.tokenizer_config, weights.header.arch.vocab_size
+    named = () if special is None else special.eos_token_ids
+    return tuple(one for one in named if one < vocab)
+
+
 def _facts(model: AnyModel) -> DraftFacts | None:
     """The draft's names; None without one."""
     if not any(name.startswith(DRAFT_PREFIX) for name in model.entries):

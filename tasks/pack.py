@@ -35,7 +35,10 @@ SOON_READ_BYTES = 2 << 20  # read and tokenised in about a second
 
 
 class PackSettings(Settings):
-    """What decides the windows: T, C, what is held out, and each set's name and cap."""
+    """What decides the windows: T, C, what is held out, and each set's name and cap.
+
+    `pad` is the id behind a short window's last, which no figure ever counts.
+    """
 
     window: int
     depth: int
@@ -43,6 +46,7 @@ class PackSettings(Settings):
     names: tuple[str, ...]
     tokens: tuple[int, ...]
     hold_all: bool = False
+    pad: int = 0
 
 
 def _expected(

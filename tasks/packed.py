@@ -39,12 +39,13 @@ class Windows:
 
 
 def read_windows(artifact: Artifact) -> Windows:
-    """The windows `pack_windows` wrote, padded with zeros that no figure ever counts."""
+    """The windows `pack_windows` wrote, padded with an id that no figure ever counts."""
     table = read_table(artifact.path / TABLE)
     rows = table.column("ids").combine_chunks()
     length = np.diff(rows.offsets.to_numpy().astype(np.int64))
     width = int(artifact.manifest.settings["window"])
-    ids = np.zeros((len(length), width), np.uint32)
+    pad = int(artifact.manifest.settings["pad"])
+    ids = np.full((len(length), width), pad, np.uint32)
     ids[np.arange(width)[None, :] < length[:, None]] = rows.values.to_numpy()
     return Windows(
         ids,

@@ -13,7 +13,7 @@ from conf.schema import WriteConfig
 from store.artifact import Artifact
 from store.manifest import Manifest
 from tasks.errors import InputError
-from tasks.model_file import ModelFile, ModelPart, open_part
+from tasks.model_file import ModelFile, ModelPart, end_ids, open_part
 from tasks.planning import is_pending
 from tasks.prompts import (
     Prompt,
@@ -104,17 +104,8 @@ def _shard_settings(
         seed=config.seed if config.temperature else None,
         batch=config.batch,
         dtype=dtype,
-        ends=_end_ids(model.trunk),
+        ends=end_ids(model.trunk),
     )
-
-
-def _end_ids(trunk: ModelPart) -> tuple[int, ...]:
-    """The ids that end a sequence, where the model names them."""
-    if is_pending(trunk):
-        return ()
-    with open_part(trunk) as container:
-        special = container.header.tokenizer_config
-    return () if special is None else special.eos_token_ids
 
 
 def _written_shards(

@@ -79,7 +79,7 @@ def test_looking_frees_nothing_and_freeing_takes_all_of_it(runtime: Runtime) -> 
 
 def test_what_a_held_lock_says_it_reads_stays(runtime: Runtime) -> None:
     store, first = runtime.store, named(runtime, "write_text")
-    lock = store.lock_path("read_text", "f" * 32)
+    lock = store.locks.path("read_text", "f" * 32)
     found = sweep(store, 0, grace_s=-1)
     with key_lock(lock):
         announce(lock, [first])

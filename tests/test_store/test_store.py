@@ -201,7 +201,7 @@ def test_listing_and_space(store: Store) -> None:
 
 def test_no_name_leads_out_of_the_store(store: Store) -> None:
     for stage, key in [("..", "0" * 32), ("make", "../../x"), ("locks", "0" * 32)]:
-        for find in (store.path, store.load, store.set_aside, store.lock_path):
+        for find in (store.path, store.load, store.set_aside, store.locks.path):
             with pytest.raises(BadName):
                 find(stage, key)
 

@@ -84,7 +84,7 @@ def test_what_is_being_made_is_left_alone_and_so_is_all_else(store: Store) -> No
     ready, done = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with key_lock(store.lock_path(held.stage, held.key)):
+        with key_lock(store.locks.path(held.stage, held.key)):
             ready.set()
             done.wait(10)
 

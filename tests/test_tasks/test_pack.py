@@ -10,19 +10,21 @@ from typing import Any, Literal
 import pytest
 from tokenizers import Tokenizer
 
+from conf.schema import RunConfig
+from flows.ground import open_sets, pack_sets
 from store.artifact import Artifact
 from store.store import Store
 from store.tables import read_table
 from tasks.errors import InputError
 from tasks.model_file import open_model
 from tasks.pack import PackSettings, pack_windows, steps_of_epochs
-from tasks.packed import TABLE
+from tasks.packed import TABLE, read_windows
 from tasks.progress import make_progress
 from tasks.sources import DataSet, open_set
 from tasks.stage import Runtime
 from tests.builders import byte_tokenizer, write_model
 from tests.oracles.order import reference_order, reference_windows
-from tests.small_heal import small_model, write_records
+from tests.small_heal import VOCAB, small_model, write_records
 
 WINDOW, LIMIT = 32, 128
 
@@ -227,3 +229,24 @@ def test_steps_are_epochs_of_batches_and_kinds_rounded_up(
     }
     # 18 windows: 4 batches of 4, 9 of 2. 0.5 · 12 = 6, 0.1 · 27 rounded up, at least 1.
     assert list(steps.values()) == [4, 6, 3, 1]
+
+
+@pytest.mark.parametrize(("ends", "pad"), [((), 0), ((VOCAB, 7, 5), 7)])
+def test_a_short_window_is_padded_with_the_first_end_that_the_trunk_knows(
+    ends: tuple[int, ...], pad: int, runtime: Runtime, tmp_path: Path
+) -> None:
+    path = write_model(tmp_path / "model.cmf", small_model(), ends=ends)
+    records = write_records(tmp_path / "ids.jsonl", [[3] * 40] * 11 + [[3] * 60])
+    given: dict[str, object] = {
+        "student": str(path),
+        "data": [str(records)],
+        "pack": {"window": WINDOW, "split": "windows"},
+        "train": {"batch": 1},
+    }
+    config = RunConfig.model_validate(given)
+    sets = open_sets(config, runtime)
+    windows = read_windows(pack_sets(open_model(path, runtime), config, sets, runtime))
+    short = int(windows.length.argmin())
+    assert windows.length[short] == (11 * 40 + 60) % WINDOW == 20
+    assert (windows.ids[short, windows.length[short] :] == pad).all()
+    assert (windows.ids[short, : windows.length[short]] == 3).all()

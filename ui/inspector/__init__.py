@@ -20,5 +20,4 @@ key), `/stage/{stage}/{key}`, `/store`, `/compare?pick={run}&pick={run}` (or
 `a=` and `b=`; one alone: before and after),
 `/windows/{stage}/{key}` (a measure_draft), `/arrays/{stage}/{key}`,
 `/training/{stage}/{key}` (a train_draft, which may be running).
-`ui.inspector.heals.heal_of(depot, run)` gives the run and its report.
 """

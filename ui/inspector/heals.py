@@ -11,9 +11,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse
 from markupsafe import Markup
 
-from store.runs import Run
 from ui.answers import codec_to_ship
-from ui.contents import Report
 from ui.figures import ABSENT, fixed, with_error
 from ui.inspector.alike import differing
 from ui.inspector.answer import (
@@ -80,12 +78,6 @@ class Row:
 def book_of(depot: Depot) -> HealBook:
     """The depot's one book: it remembers configurations between requests."""
     return HealBook(depot)
-
-
-def heal_of(depot: Depot, name: str) -> tuple[Run | None, Report | None]:
-    """A heal's run and report, by the run's id or the report's key. NotHere."""
-    heal = book_of(depot).heal(name)
-    return heal.run, heal.report
 
 
 @router.get("/", response_class=HTMLResponse, include_in_schema=False)

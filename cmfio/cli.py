@@ -7,8 +7,10 @@ from typing import Annotated
 import typer
 
 from cmfio.cli_output import EXIT_FAILURE, bar, refusing, say, speaking
+from cmfio.cli_words import Commands
 
 app = typer.Typer(
+    cls=Commands,
     help="Look into .cmf model containers, check, compare, convert, import, export.",
     no_args_is_help=True,
     add_completion=True,

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from cmfio.cli_words import Commands
 from conf.machine import keep_freed_memory
 from flows.command import (
     BAD_INPUT,
@@ -23,7 +24,7 @@ from flows.operations_cli import Home, operations_app
 from flows.store_upkeep_cli import store_app
 from flows.torchrun import among_ranks
 from flows.try_cli import try_model
-from flows.typed import Commands, command_line
+from flows.typed import command_line
 from flows.ui_cli import ui
 
 app = typer.Typer(

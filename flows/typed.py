@@ -1,11 +1,7 @@
-"""What a user types: a command as a line to type again, and what a line lacks."""
+"""What a user types: a command as a line to type again."""
 
 import shlex
 from collections.abc import Sequence
-from typing import Any
-
-import typer
-from typer.core import TyperGroup
 
 Option = str | int | bool | object | Sequence[str] | None
 
@@ -25,31 +21,3 @@ def command_line(verb: str, *words: object, **options: Option) -> str:
             elif value is not None and value is not False and value != "":
                 parts += [f"--{name}", str(value)]
     return shlex.join(parts)
-
-
-class Commands(TyperGroup):
-    """Commands that refuse an empty argument, and say what a missing one is."""
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # typer's own types
-        """Of the base; an empty path would else mean the current folder."""
-        name, *given = args
-        command = f"{ctx.command_path} {name}"
-        if "" in given:
-            raise typer.BadParameter(
-                f"argument {given.index('') + 1} of `{command}` is empty, as an unset "
-                f"shell variable makes it; `{command} --help` says what to give",
-                ctx=ctx,
-            )
-        return super().resolve_command(ctx, args)
-
-    def invoke(self, ctx: Any) -> Any:  # typer's own types
-        """Of the base."""
-        try:
-            return super().invoke(ctx)
-        except typer.BadParameter as error:
-            if error.param is not None and error.ctx is not None and not error.message:
-                pieces = error.ctx.command.collect_usage_pieces(error.ctx)[1:]
-                usage = " ".join(piece.strip("{}") for piece in pieces)
-                about = getattr(error.param, "help", None) or ""
-                error.message = f"{about} Type: {error.ctx.command_path} {usage}".strip()
-            raise

@@ -203,3 +203,20 @@ def test_a_command_starts_at_once() -> None:
         "transformers",
         "rich.progress",
     }
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (["info"], "A .cmf file; of several shards the first. Type: cmf info PATH"),
+        (["convert", "x.cmf"], "The .cmf to write. Type: cmf convert PATH OUT"),
+        (["info", ""], "argument 1 of `cmf info` is empty"),
+    ],
+)
+def test_what_a_line_lacks_is_named_with_what_to_type(
+    monkeypatch: pytest.MonkeyPatch, line: list[str], words: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    done = CliRunner().invoke(app, line, prog_name="cmf")
+    assert done.exit_code == 2
+    assert words in " ".join(done.stderr.replace("│", " ").split())

@@ -101,7 +101,8 @@ def write(
         anchored(),
         anchored(window=1, sink=159, train_windows=[1]),
         rotated(),
-        rotated(affine=None),
+        {"prism_hadamard": {k: v for k, v in PRISM.items() if k != "affine"}}
+        | {"arch_name": "prism_hadamard_qwen35"},
     ],
 )
 def test_what_is_sound_opens_and_keeps_what_it_says(tmp_path: Path, arch: Tree) -> None:

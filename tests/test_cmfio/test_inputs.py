@@ -14,7 +14,6 @@ from tests.tiny_checkpoints import Wishes, make_checkpoint
     ("name", "text"),
     [
         ("sub", "is a folder; give a .cmf container"),
-        ("", "is a folder; give a .cmf container"),
         ("none", "there is no such file"),
         ("x" * 300, "can't be read: File name too long"),
         ("file/x", "can't be read: Not a directory"),

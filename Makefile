@@ -54,9 +54,10 @@ docs-check: .venv/.ready-dev
 wheel: .venv/.ready-dev
 	$(BIN)/python -m pytest tests/test_release.py -q -m release
 
-# Lines and branches of the rooms that compute and keep, in this process alone: what tests start is not counted.
+# Lines and branches of the rooms that compute and keep, in these processes alone: what tests start is not counted.
 coverage: .venv/.ready-dev
-	$(BIN)/python -m pytest tests -q $(CORES) --cov=nets --cov=cmfio --cov=store --cov=tasks --cov-branch --cov-fail-under=90 --cov-report=term:skip-covered
+	$(BIN)/python -m pytest tests -q $(CORES) --ignore tests/test_faults --cov --cov-report=term:skip-covered
+	$(BIN)/python -m bench.covered
 
 # Known weaknesses of the pinned versions, asked of PyPI: needs the network, so no part of
 # check. Strict: a version that could not be asked about is a failure, not a pass.

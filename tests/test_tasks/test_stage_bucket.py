@@ -29,8 +29,6 @@ from tests.test_tasks.sample_stages import (
     write_text,
 )
 
-pytestmark = pytest.mark.scale
-
 QUICK = LeaseTimes(beat_s=0.1, still_s=0.4, look_s=0.01)
 WINDOWS = np.arange(24, dtype=np.uint16).reshape(4, 6)
 

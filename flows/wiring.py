@@ -135,7 +135,12 @@ def _probe_rows(
 ) -> _Sample:
     packed = windows.manifest.settings
     sample = sample_windows(
-        SampleSettings(windows=count, window=packed["window"], names=packed["names"]),
+        SampleSettings(
+            windows=count,
+            window=packed["window"],
+            names=packed["names"],
+            pad=packed["pad"],
+        ),
         runtime,
         windows=windows,
     )

@@ -34,6 +34,7 @@ class SampleSettings(Settings):
     windows: int
     window: int
     names: tuple[str, ...]
+    pad: int
 
 
 def _sample_numbers(

@@ -49,13 +49,13 @@ def grow(kind: str, vocab: int) -> float:
     p_RK = torch.rand(rows, KEPT).softmax(-1) * 0.9
     torch.mm(normed_RH[:8].detach().bfloat16(), head_VH[:64].T)  # the libraries' own share
     Path("/proc/self/clear_refs").write_text("5")
-    before = _status("VmRSS")
+    before = status_kib("VmRSS")
     if kind == "ours":
         loss = fused_loss("tail_kl", normed_RH, head_VH, id_RK, p_RK, BUDGET_MIB << 20)
     else:
         loss = naive_tail_kl(normed_RH.bfloat16() @ head_VH.T, id_RK, p_RK).sum()
     torch.autograd.backward(loss)
-    return (_status("VmHWM") - before) / 1024
+    return (status_kib("VmHWM") - before) / 1024
 
 
 def _grown(kind: str, vocab: int) -> float:
@@ -64,7 +64,7 @@ def _grown(kind: str, vocab: int) -> float:
     return float(json.loads(said))
 
 
-def _status(name: str) -> int:
+def status_kib(name: str) -> int:
     """A line of /proc/self/status, in KiB."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))

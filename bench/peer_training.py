@@ -20,6 +20,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from bench.experiment_cells import Bench, heal_config
+from bench.loss_memory import status_kib
 from bench.turns import FOLDER, HOME, Json, environment
 from cmfio.hf_export import export_hf
 from cmfio.reader import open_container
@@ -150,15 +151,8 @@ def train_ours(text: str, lr: str) -> Json:
     save_file(draft.tensors(), path)
     # The first step has the time of the evaluation before it.
     seconds = (at[-1] - at[0]) * STEPS / (STEPS - 1)
-    peak = peak_mib()
+    peak = status_kib("VmHWM") / 1024  # getrusage tells the parent's where larger
     return {"seconds": seconds, "peak_mib": peak, "draft": str(path)}
-
-
-def peak_mib() -> float:
-    """The most this process had in memory; `getrusage` tells its parent's where larger."""
-    status = Path("/proc/self/status").read_text().splitlines()
-    line = next(line for line in status if line.startswith("VmHWM:"))
-    return int(line.split()[1]) / 1024
 
 
 def peer(folder: Path, lr: str) -> Json:

@@ -10,7 +10,6 @@ from torch import Tensor
 
 import nets.evaluate
 import nets.objective
-from nets.draft import Draft
 from nets.evaluate import Compute, evaluate
 from nets.fit_state import FitState
 from nets.hold import reach
@@ -20,7 +19,7 @@ from nets.schedule import learning_rate
 from nets.training import FitResult, FitRuntime, FitWindows, fit
 from nets.training_rows import trained_rows
 from tests.builders import tiny_qwen3
-from tests.test_nets.chain_source import ListSource, draft_of, jitter, own_windows
+from tests.test_nets.chain_source import ListSource, draft_of, own_windows
 from tests.test_nets.test_objective import plain_objective
 from tests.test_nets.test_training import (
     QUIET,
@@ -29,6 +28,7 @@ from tests.test_nets.test_training import (
     change,
     gradients,
     plain_chain_losses,
+    stale,
 )
 
 torch.set_num_threads(1)
@@ -40,10 +40,6 @@ FIRST_TWO = FitWindows((0, 1), WINDOWS.held_out)
 def source() -> ListSource:
     lengths = [WIDTH] * 11 + [WIDTH - 3]
     return own_windows(draft_of(tiny_qwen3()), lengths, WIDTH, strange=0.05)
-
-
-def stale() -> Draft:
-    return jitter(draft_of(tiny_qwen3()), 0.3)
 
 
 def one_step(source: ListSource, **fields: object) -> FitResult:

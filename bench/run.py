@@ -11,6 +11,7 @@ import platform
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -57,7 +58,11 @@ def run(names: Sequence[str], *, quick: bool) -> Json:
     """Every script's rows over all runs, with the machine."""
     runs = 1 if quick else RUNS
     targets, details = {}, {}
-    for name in names:
+    begun = time.monotonic()
+    for done, name in enumerate(names):
+        minutes = (time.monotonic() - begun) / 60
+        said = f"{name}, {done + 1} of {len(names)} scripts, {minutes:.0f} min so far"
+        print(said, file=sys.stderr, flush=True)  # noqa: T201
         reports = [_report(name, quick=quick) for _ in range(runs)]
         details[name] = [report["details"] for report in reports]
         for row in reports[0]["rows"]:

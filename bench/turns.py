@@ -42,11 +42,15 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def race(module: str, racers: Sequence[str], rounds: int) -> dict[str, list[Json]]:
-    """What each racer of `python -m MODULE --racer NAME` said, round by round."""
-    running = {name: _started(module, name) for name in racers}
+    """What each racer of `python -m MODULE --racer NAME` said, round by round.
+
+    A racer starts when the one before is built and warm: they keep files for each other.
+    """
+    running = {}
     try:
-        for process in running.values():
-            _hear(process)  # built and warm
+        for name in racers:
+            running[name] = _started(module, name)
+            _hear(running[name])
         said: dict[str, list[Json]] = {name: [] for name in racers}
         for index in range(rounds):
             for name, process in running.items():

@@ -10,7 +10,7 @@ from flows.wiring import FoundWiring, find_wiring
 from store.artifact import Artifact
 from tasks.drafts import DraftSource
 from tasks.measure import MeasureSettings, measure_draft
-from tasks.model_file import ModelFile, end_ids
+from tasks.model_file import ModelFile
 from tasks.pack import PackSettings, needs_tokenizer, pack_windows, refuse_too_few
 from tasks.planning import is_pending
 from tasks.prompts import TextToWrite, open_text
@@ -161,7 +161,7 @@ def pack_sets(
             names=tuple(data.name for data in sets),
             tokens=tuple(data.tokens for data in sets),
             hold_all=config.pack.hold_all,
-            pad=next(iter(end_ids(model.trunk)), 0),
+            pad=next(iter(model.ends), 0),
         ),
         runtime,
         sets=texts,

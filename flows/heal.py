@@ -8,6 +8,7 @@ from conf.training import TrainSettings
 from flows.draft_checks import check_drafts
 from flows.dump import dump_heal
 from flows.ground import Ground, lay_ground, open_sets, tap_trunk
+from flows.inputs import refuse_missing
 from flows.output_work import OutputWork, write_ahead
 from flows.outputs import (
     publish_outputs,
@@ -43,6 +44,7 @@ def heal_model(
     `./.heal`. The process is left as it is: no signal handlers, environment or threads.
     Raises InputError, CmfError or ModelError for what a user can mend.
     """
+    refuse_missing(config, "heal_model")
     runtime = library_runtime(config.runtime, store, progress)
     files = heal_recorded(config, runtime, "heal_model(config)")
     outputs = tuple(target.path for target in targets_of(config))

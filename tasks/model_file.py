@@ -60,7 +60,9 @@ class DraftFacts:
 class ModelFile:
     """A model: a `.cmf`, or a Hugging Face folder (`layout`).
 
-    `trunk` is what its forward reads, `draft` `model.mtp.*`, under whatever names.
+    `trunk` is what its forward reads, `draft` `model.mtp.*`, under whatever names. `ends`
+    are the ids that end a sequence, as far as it names them and has a row for them; a plan
+    that only heard of a model knows none.
     """
 
     path: Path
@@ -68,6 +70,7 @@ class ModelFile:
     layout: Layout = "cmf"
     head: DraftFacts | None = None
     patch: Path | None = None
+    ends: tuple[int, ...] = ()
 
     @property
     def has_draft(self) -> bool:
@@ -105,26 +108,14 @@ def open_model(path: str | Path, runtime: Runtime, patch: Path | None = None) ->
     with open_weights(given, patch) as model:
         if isinstance(model, Checkpoint):
             digests = _checkpoint_digests(model, patch, runtime)
-            return ModelFile(given, digests, "hf", _facts(model), patch)
-        return ModelFile(given, _digests(model, runtime), "cmf", _facts(model))
+            return ModelFile(given, digests, "hf", _facts(model), patch, _ends(model))
+        digests = _digests(model, runtime)
+        return ModelFile(given, digests, "cmf", _facts(model), ends=_ends(model))
 
 
 def open_part(part: ModelPart) -> AnyModel:
     """The file behind a part of a model; use it in a `with`."""
     return open_weights(part.path, part.patch)
-
-
-def end_ids(trunk: ModelPart) -> tuple[int, ...]:
-    """The ids that end a sequence, where the model names them and has a row for them.
-
-    None of a trunk that a plan has only heard of.
-    """
-    if is_pending(trunk):
-        return ()
-    with open_part(trunk) as weights:
-        special, vocab = weights.header.tokenizer_config, weights.header.arch.vocab_size
-    named = () if special is None else special.eos_token_ids
-    return tuple(one for one in named if one < vocab)
 
 
 def _facts(model: AnyModel) -> DraftFacts | None:
@@ -139,6 +130,12 @@ def _facts(model: AnyModel) -> DraftFacts | None:
     found = {m[0] for name in model.entries if (m := layer.match(name))}
     first = f"{DRAFT_PREFIX}layers.0"
     return DraftFacts("canonical", first, tuple(sorted(found - {first})), has_norm)
+
+
+def _ends(model: AnyModel) -> tuple[int, ...]:
+    special = model.header.tokenizer_config
+    named = () if special is None else special.eos_token_ids
+    return tuple(one for one in named if one < model.header.arch.vocab_size)
 
 
 def _digests(container: Container, runtime: Runtime) -> ModelDigests:

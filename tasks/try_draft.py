@@ -11,7 +11,7 @@ from cmfio.tokenizer import load_tokenizer
 from conf.base import Wiring
 from tasks.drafts import load_draft
 from tasks.errors import InputError
-from tasks.model_file import ModelFile, end_ids, open_part, vocab_bytes
+from tasks.model_file import ModelFile, open_part, vocab_bytes
 from tasks.placed_trunk import load_trunk
 from tasks.stage import Runtime
 
@@ -80,7 +80,7 @@ def try_draft(model: ModelFile, prompt: str, trying: Trying, runtime: Runtime) -
         lower_products(draft)
 
     def decoding(tokens: int) -> "Decoding":
-        ends, budget = frozenset(end_ids(model.trunk)), runtime.head_budget_bytes
+        ends, budget = frozenset(model.ends), runtime.head_budget_bytes
         return Decoding(tokens, trying.depth, ends, budget)
 
     for one in (None, draft):

@@ -13,7 +13,7 @@ from conf.schema import WriteConfig
 from store.artifact import Artifact
 from store.manifest import Manifest
 from tasks.errors import InputError
-from tasks.model_file import ModelFile, ModelPart, end_ids, open_part
+from tasks.model_file import ModelFile, ModelPart, open_part
 from tasks.planning import is_pending
 from tasks.prompts import (
     Prompt,
@@ -104,7 +104,7 @@ def _shard_settings(
         seed=config.seed if config.temperature else None,
         batch=config.batch,
         dtype=dtype,
-        ends=end_ids(model.trunk),
+        ends=model.ends,
     )
 
 

@@ -11,6 +11,7 @@ import yaml
 from conf.load import check
 from conf.schema import RunConfig
 from flows.heal import Event, heal_model
+from tasks.errors import InputError
 from tests.small_heal import Ground
 
 HERE = Path(__file__).parents[2]
@@ -53,6 +54,16 @@ def test_the_example_heals_and_leaves_its_process_alone(
     assert out == str(tmp_path / "out.cmf")
     assert (tmp_path / out).is_file()
     assert len(list((tmp_path / "made" / "runs").iterdir())) == 1
+
+
+def test_what_is_not_there_is_told_with_its_setting_and_all_at_once(
+    finished: Ground, tmp_path: Path
+) -> None:
+    given = finished.config(student=str(tmp_path / "none.cmf"), data=[str(tmp_path / "no")])
+    config = check(RunConfig, given, "library")
+    with pytest.raises(InputError, match=r"heal_model: student: .*none\.cmf.*data\[0\]: "):
+        heal_model(config, store=tmp_path / "store")
+    assert not (tmp_path / "store").exists()
 
 
 def test_the_callback_hears_tasks_and_may_stop_the_heal(

@@ -51,7 +51,7 @@ def measure(*, quick: bool = False) -> Json:
     return {
         "rows": {
             "1": target(against_f32, "≥ 3.5", met=against_f32 >= 3.5),
-            "2": target(against_bf16, "≥ 1.2", met=against_bf16 >= 1.2),
+            "2": target(against_bf16, "≥ 1.3", met=against_bf16 >= 1.3),
             "3": target(share, "≥ 32 %", met=share >= 32),
             "4": target(
                 {"top-1 agreement": agreement, "mean Σ p log p/q": kl},

@@ -1,14 +1,15 @@
 """Under which licence each pinned package is, by its own metadata; writes docs/licences.md.
 
+    pip install -c constraints.txt -e '.[gguf,dask,kubernetes,ray,s3,dev]'
     python -m bench.licences
 
-Run where everything of constraints.txt is installed, all extras too; what is not is refused
-by name, since nobody could be asked.
+Run where everything of constraints.txt is installed, as above; what is not is refused by
+name, since nobody could be asked, and so is a pin that nothing asks for.
 """
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -47,13 +48,26 @@ def main() -> None:
 
 
 def page() -> str:
-    """The whole page, a row a pin in the order of constraints.txt."""
-    asked = asked_by()
-    rows = []
-    for name, version in pins().items():
-        who = ", ".join(asked.get(canonicalize_name(name), ["dev"]))
-        rows.append(f"| {name} | {version} | {licence(name)} | {who} |\n")
+    """The whole page, a row a pin in the order of constraints.txt.
+
+    Raises SystemExit with the pins that are not installed, or that nothing asks for.
+    """
+    pinned, asked = pins(), asked_by()
+    installed = {canonicalize_name(found.name) for found in metadata.distributions()}
+    _refuse(pinned.keys(), installed, "not installed")
+    _refuse(pinned.keys(), asked.keys(), "pinned, but nothing asks for it")
+    rows = [
+        f"| {name} | {version} | {licence(name)} | "
+        f"{', '.join(asked[canonicalize_name(name)])} |\n"
+        for name, version in pinned.items()
+    ]
     return HEAD + "".join(rows)
+
+
+def _refuse(names: Iterable[str], known: Container[str], why: str) -> None:
+    left = [name for name in names if canonicalize_name(name) not in known]
+    if left:
+        raise SystemExit(f"{why}: {', '.join(left)}")
 
 
 def pins() -> dict[str, str]:

@@ -207,7 +207,7 @@ def _notes(found: Json) -> list[str]:
 
 
 def _of_runs(runs: Sequence[Json], part: str, name: str) -> float:
-    return statistics.median(one[part][name] for one in runs)
+    return statistics.median(float(one[part][name]) for one in runs)
 
 
 def _report(name: str, *, quick: bool) -> Json:

@@ -26,6 +26,20 @@ def test_licences_are_those_of_the_installed_packages() -> None:
     )
 
 
+def test_pins_are_what_is_asked_for() -> None:
+    """Of what is installed here: an extra that isn't leads nowhere."""
+    installed = {canonicalize_name(d.name) for d in metadata.distributions()}
+    pinned = installed & {canonicalize_name(name) for name in licences.pins()}
+    assert len(pinned) > 100
+    assert pinned == installed & licences.asked_by().keys()
+
+
+def test_a_pin_that_nothing_asks_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(licences, "pins", lambda: {"pip": "1", "torch": "2"})
+    with pytest.raises(SystemExit, match=r"^pinned, but nothing asks for it: pip$"):
+        licences.page()
+
+
 @pytest.mark.parametrize(
     ("name", "who"),
     [

@@ -13,7 +13,6 @@ from cmfio.dtypes import Label
 
 # The format's own: column sums are made in blocks of so many rows, then added up.
 SUM_ROWS = 256
-LEAST = np.float32(1e-12)
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,6 @@ class Q8TwoField(MatrixCodec):
         def work(top: int, bottom: int) -> None:
             largest = np.empty(bottom - top, np.float32)
             largest_by_columns(values[top:bottom], column, largest)
-            np.maximum(largest, LEAST, out=largest)
             row = scale16(largest / np.float32(127))
             rows[top:bottom] = scale_halves(row)
             steps_by_columns(values[top:bottom], column, row, steps[top:bottom])
@@ -127,8 +125,7 @@ def _column_scales(values: F32, threads: int) -> F32:
     total = np.zeros(columns, np.float64)
     for block in sums:
         total += block
-    rms = np.maximum(np.sqrt(total / rows), 1e-12).astype(np.float32)
-    return scale16(rms)
+    return scale16(np.sqrt(total / rows).astype(np.float32))
 
 
 def _row_parts(
@@ -143,5 +140,4 @@ def _row_parts(
 
 def _column_part(payload: U8, shape: tuple[int, ...]) -> NDArray[np.float16]:
     rows, columns = shape
-    first = rows * columns + 2 * rows
-    return payload[first : first + 2 * columns].view("<f2")
+    return payload[rows * columns + 2 * rows :].view("<f2")

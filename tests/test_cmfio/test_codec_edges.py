@@ -1,8 +1,10 @@
 """What codecs say of themselves, names and sizes at their ends; worked by hand."""
 
+import numpy as np
 import pytest
 
-from cmfio.codecs.registry import CODECS
+from cmfio.codecs.registry import CODECS, decode_payload
+from cmfio.errors import UnknownCodec
 
 LABELS = {
     "f32": "F32",
@@ -15,6 +17,26 @@ LABELS = {
     "q4tp": "Q4_BLOCK",
     "q2tp": "Q4_BLOCK",
 }
+
+DTYPES = [name for name, codec in CODECS.items() if codec.dtype == name]
+READ_FLAT = {"f32", "f16", "bf16", "q4_block", "q4_tiled", "q1"}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_vector_is_read_where_groups_run_on_and_has_no_meaning_elsewhere(
+    dtype: str,
+) -> None:
+    values = np.where(np.arange(64).reshape(2, 32) % 3, 1, -1).astype(np.float32)
+    payload = CODECS[dtype].encode(values)
+    if dtype in READ_FLAT:
+        matrix = decode_payload(memoryview(payload), dtype, (2, 32), "w")
+        assert (
+            decode_payload(memoryview(payload), dtype, (64,), "w").tolist()
+            == matrix.ravel().tolist()
+        )
+    else:
+        with pytest.raises(UnknownCodec, match=r"w: .* of shape \[64\] has no meaning"):
+            decode_payload(memoryview(payload), dtype, (64,), "w")
 
 
 @pytest.mark.parametrize("name", CODECS)

@@ -1,13 +1,17 @@
 """Every fault of a configuration in our words, with the setting as it was written."""
 
+import importlib
+import pkgutil
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
+import conf
+from conf.base import Settings
 from conf.demo import DemoConfig
 from conf.errors import ConfigError
 from conf.experiment import Experiment
@@ -150,6 +154,38 @@ def test_true_is_no_number(setting: str) -> None:
     message = said(NEEDED | {"train": {setting: True}})
     assert message.startswith(f"my.yaml: train.{setting} must be a")
     assert "(is True)" in message or "(is true)" in message
+
+
+def test_of_all_numbers_none_takes_true() -> None:
+    numbers = 0
+    for settings in of_a_person():
+        for name, field in settings.model_fields.items():
+            kind: Any = Annotated[field.annotation, field]
+            of_this: TypeAdapter[Any] = TypeAdapter(kind)
+            if is_taken(of_this, value=0.5) or is_taken(of_this, value=40):
+                numbers += 1
+                assert not is_taken(of_this, value=True), f"{settings.__name__}.{name}"
+    assert numbers > 50
+
+
+def of_a_person() -> Iterator[type[Settings]]:
+    """All settings that the modules of `conf` know."""
+    for module in pkgutil.iter_modules(conf.__path__, "conf."):
+        importlib.import_module(module.name)
+    left = Settings.__subclasses__()
+    while left:
+        one = left.pop()
+        left += one.__subclasses__()
+        if one.__module__.startswith("conf."):
+            yield one
+
+
+def is_taken(adapter: TypeAdapter[Any], *, value: object) -> bool:
+    try:
+        adapter.validate_python(value)
+    except ValidationError:
+        return False
+    return True
 
 
 def test_a_long_value_is_cut(tmp_path: Path) -> None:

@@ -225,7 +225,7 @@ class Q2TwoPlane(TwoPlane):
 
     def _best_steps(self, block: RowBlock) -> NDArray[np.float16]:
         """The step of each row whose ladder's squared errors add up to the least."""
-        best = block.highest_R.copy()
+        best = block.highest_R
         least = np.full(len(best), np.inf, np.float32)
         span = block.highest_R - block.lowest_R
         lowest = to_f16(block.lowest_R)

@@ -3,8 +3,12 @@
 import numpy as np
 import pytest
 
+from cmfio.codecs.halves import to_f16
+from cmfio.codecs.outliers import nth_smallest
 from cmfio.codecs.registry import CODECS, decode_payload
+from cmfio.codecs.words import WORDS
 from cmfio.errors import UnknownCodec
+from tests.oracles.codecs import ORACLES
 
 LABELS = {
     "f32": "F32",
@@ -18,6 +22,18 @@ LABELS = {
     "q2tp": "Q4_BLOCK",
 }
 
+# The largest half (below 65520), times the most steps a scale stands for.
+LIMITS = {
+    "f16": 65520,
+    "q8_row": 127 * 65520,
+    "q8_2f": 65520,
+    "q4_block": 7 * 65520,
+    "q4_tiled": 7 * 65520,
+    "q4tp": 7 * 65520,
+    "q2tp": 1.5 * 65520,
+    "vbit": 3 * 65520,
+    "vbit_ro": 3 * 65520,
+}
 DTYPES = [name for name, codec in CODECS.items() if codec.dtype == name]
 READ_FLAT = {"f32", "f16", "bf16", "q4_block", "q4_tiled", "q1"}
 
@@ -50,6 +66,50 @@ def test_vbit_s_usual_size(name: str, offsets: int) -> None:
     mean_bits = {"mean_bits": 5.0}
     codec = type(CODECS[name])(**{**vars(CODECS[name]), **mean_bits})
     assert codec.usual_nbytes((3, 64)) == 3 + 2 * 6 + offsets + 5 * 3 * 64 // 8
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_the_largest_value_of_each_codec(name: str) -> None:
+    assert CODECS[name].limit == LIMITS[name]
+
+
+def test_q1s_s_usual_size() -> None:
+    """2 × 64 signs in four tiles of 6 bytes, a count, one of 128 kept: an index, a f16."""
+    assert CODECS["q1s"].usual_nbytes((2, 64)) == 4 * 6 + 4 + 1 * 6
+
+
+def test_the_nan_next_to_infinity_is_one() -> None:
+    nan = np.array([0x7F800001, 0xFF800001], np.uint32).view(np.float32)
+    assert to_f16(nan).view(np.uint16).tolist() == [0x7E00, 0xFE00]
+
+
+def test_words_outlive_what_they_were_read_from() -> None:
+    payload = bytearray([1, 2, 3])
+    words = WORDS["u8"].decode(payload, (3,))
+    payload[0] = 9
+    assert words.tolist() == [1, 2, 3]
+
+
+def test_the_nth_smallest_of_neighbours() -> None:
+    bits = np.array([7, 3, 6, 2, 5, 4], np.uint32) + np.float32(0.25).view(np.uint32)
+    values = bits.view(np.float32) * np.array([1, -1] * 3, np.float32)
+    found = [nth_smallest(values, rank) for rank in range(6)]
+    assert found == sorted(np.abs(values).tolist())
+
+
+@pytest.mark.parametrize("name", ["q4tp", "q2tp"])
+@pytest.mark.parametrize("octaves", [0.5, 2, 6, 15, 24])
+def test_ladders_of_rows_whose_groups_differ(name: str, octaves: float) -> None:
+    """Groups of one magnitude, or of one large value among small ones, and dead ones."""
+    draw = np.random.default_rng(int(10 * octaves))
+    magnitude = 2.0 ** draw.uniform(-9 - octaves / 2, -9 + octaves / 2, (24, 6, 1))
+    signs = draw.choice([-1.0, 1.0], (24, 6, 32))
+    shape = np.ones((24, 6, 32))
+    shape[:, 1::2] = draw.uniform(0, 0.3, (24, 3, 32))
+    shape[:, 1::2, 5], signs[:, 1::2, 5] = 1, -1
+    shape[:, 2] = 0
+    values = (magnitude * signs * shape).astype(np.float32).reshape(24, -1)
+    assert bytes(CODECS[name].encode(values)) == ORACLES[name].encode(values)
 
 
 def test_q1s_reaches_as_many_weights_as_its_indices() -> None:

@@ -1,7 +1,7 @@
 """The heal on one screen: windows, trunk pass, training, files, measures, report."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from conf.schema import RunConfig
 from conf.training import TrainSettings
@@ -146,9 +146,7 @@ def heal_on(
     stale = ground.measured(start.draft, runtime, "stale")
     timing = ground.timed(start.draft, config, runtime)
     trained = ground.trained(start.draft, settings, runtime, "heal" + suffix, start.init)
-    said = heal_provenance(
-        trained, stale, ground.windows, ground.rows, start.origin, ground.found.said
-    )
+    said = _provenance(ground, start, trained, stale)
     written_anew = settings.trainable if ground.model.has_draft else "all"
     rewriting = RewriteSettings(codec="keep", trained=written_anew, provenance=said)
     outputs = write_codecs(ground, trained, rewriting, config, runtime, suffix)
@@ -165,14 +163,24 @@ def as_it_is(ground: Ground, start: Start, config: RunConfig, runtime: Runtime) 
         )
     if not targets_of(config):
         return Healed(measured, None, (), timing)
-    said = heal_provenance(
-        None, measured, ground.windows, ground.rows, start.origin, ground.found.said
-    )
+    said = _provenance(ground, start, None, measured)
     written_anew: Literal["block", "all"] = "block" if ground.model.has_draft else "all"
     rewriting = RewriteSettings(codec="keep", trained=written_anew, provenance=said)
     draft = start.init or start.draft
     outputs = write_codecs(ground, draft, rewriting, config, runtime)
     return Healed(measured, None, outputs, timing)
+
+
+def _provenance(
+    ground: Ground, start: Start, trained: Artifact | None, measured: Artifact
+) -> dict[str, Any]:
+    """What the written files say; of a draft that nothing mentioned, how it was found."""
+    said = heal_provenance(
+        trained, measured, ground.windows, ground.rows, start.origin, ground.found.said
+    )
+    head = ground.model.head
+    is_inferred = head is not None and not head.is_mentioned
+    return said | ({"draft": "inferred from its tensors"} if is_inferred else {})
 
 
 def write_codecs(

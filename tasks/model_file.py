@@ -47,13 +47,15 @@ class DraftFacts:
     """What a model's draft is like: the names it has in its file, and what it lacks.
 
     `healed` is the MTP layer that is the draft, `kept` further ones, left as they are.
-    Without `has_norm` the head reads the block's raw output.
+    Without `has_norm` the head reads the block's raw output; `is_mentioned` where the
+    header or config.json says that there is a draft.
     """
 
     family: str
     healed: str
     kept: tuple[str, ...] = ()
     has_norm: bool = True
+    is_mentioned: bool = True
 
 
 @dataclass(frozen=True)
@@ -123,13 +125,14 @@ def _facts(model: AnyModel) -> DraftFacts | None:
     if not any(name.startswith(DRAFT_PREFIX) for name in model.entries):
         return None
     has_norm = f"{DRAFT_PREFIX}norm.weight" in model.entries
+    more = {"has_norm": has_norm, "is_mentioned": model.header.arch.mtp is not None}
     if isinstance(model, Checkpoint) and model.head is not None:
         head = model.head
-        return DraftFacts(head.row.title, head.healed, head.kept, has_norm)
+        return DraftFacts(head.row.title, head.healed, head.kept, **more)
     layer = re.compile(re.escape(DRAFT_PREFIX) + r"layers\.\d+")
     found = {m[0] for name in model.entries if (m := layer.match(name))}
     first = f"{DRAFT_PREFIX}layers.0"
-    return DraftFacts("canonical", first, tuple(sorted(found - {first})), has_norm)
+    return DraftFacts("canonical", first, tuple(sorted(found - {first})), **more)
 
 
 def _ends(model: AnyModel) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ from conf.load import check
 from conf.schema import RunConfig
 from flows.cli import app
 from flows.ground import lay_ground, open_sets
+from store.arrays import open_array
 from store.artifact import Artifact
 from store.store import Store
 from store.tables import read_table
@@ -24,7 +25,7 @@ from tasks.sources import open_set
 from tasks.stage import Runtime
 from tasks.trunk_pass import run_trunk
 from tasks.trunk_rows import read_rows
-from tests.small_heal import VOCAB, WINDOW, Ground, heal, write_records
+from tests.small_heal import VOCAB, WINDOW, Ground, HealRun, heal, write_records
 from tests.test_flows.test_bad_input import complaint
 from tests.test_ui.pages import read_page
 from ui.report import render
@@ -34,9 +35,11 @@ WINDOWS = 10
 
 def test_b9_longer_windows_are_measured_place_by_place(ground: Ground) -> None:
     """Trained on windows of 32, measured on 128: each place has its rows and its rate."""
+    trained = heal(ground.config(), ground.store).path("rewrite_model") / "model.cmf"
     records = [[*record, *record[::-1], *record, *record] for record in ground.records]
     data = write_records(ground.store.parent / "long.jsonl", records)
     raw = ground.config(
+        student=str(trained),
         data=[{"path": str(data), "name": "long"}],
         pack={"window": 4 * WINDOW, "hold_all": True},
         train={"epochs": 0, "steps": None},
@@ -45,12 +48,29 @@ def test_b9_longer_windows_are_measured_place_by_place(ground: Ground) -> None:
     told = run.files.report.measures["stale"]
     places = [(place.first, place.last) for place in told.by_position]
     assert places == [(16 * i, 16 * i + 15) for i in range(8)]
-    rows = [place.hold_rates[0].rows for place in told.by_position]
-    assert sum(rows) == told.rows
-    assert all(rows)
+    firsts = [place.hold_rates[0] for place in told.by_position]
+    assert sum(first.rows for first in firsts) == told.rows
+    assert all(first.rows for first in firsts)
+    rates = [first.rate for first in firsts]
+    assert rates == pytest.approx(rates_by_place(run, 8, 16))
+    assert len(set(rates)) > 1, "the case must hold better in some places"
     page = read_page(render(run.files.report)).text
     assert "0–15" in page
     assert "112–127" in page
+
+
+def rates_by_place(run: HealRun, places: int, width: int) -> list[float]:
+    """The hold rate of step 1 among a greedy decode's rounds that start in each place."""
+    folder = run.path("measure_draft")
+    counted, hit = (open_array(folder, name)[:] for name in ("counted", "hit"))
+    rows, held = [0] * places, [0] * places
+    for window in range(len(hit)):
+        row = 0
+        while row < hit.shape[1]:
+            rows[row // width] += int(counted[window, row, 0])
+            held[row // width] += int(hit[window, row, 0])
+            row += 1 + int(hit[window, row].sum())
+    return [h / n for h, n in zip(held, rows, strict=True)]
 
 
 def plan(ground: Ground, folder: Path, store: Path, **changes: object) -> Result:
@@ -195,6 +215,31 @@ def test_c6_a_training_far_too_long_ends_no_worse_than_it_began(ground: Ground) 
     for title in ("Drafts held", "Held-out KL", "Loss"):
         assert title in page
     assert told_page.count("<svg") > 3
+
+
+def test_c9_a_record_that_a_border_cuts_is_on_one_side(
+    finished: Ground, tmp_path: Path
+) -> None:
+    """Records of 25 tokens in windows of 32: every border but the first cuts one."""
+    records = [[number] * 25 for number in range(200)]
+    records[150] = records[3]
+    data = [{"path": str(write_records(tmp_path / "r.jsonl", records)), "name": "own"}]
+    runtime = Runtime(store=Store(tmp_path / "store"))
+    config = check(RunConfig, finished.config(data=data), "small")
+    student = open_model(config.student, runtime)
+    laid = lay_ground(student, config, open_sets(config, runtime), runtime)
+    packed = read_windows(laid.windows)
+    sides: dict[bool, set[int]] = {True: set(), False: set()}
+    cut = 0
+    for window, is_held_out in enumerate(packed.is_held_out):
+        ids = packed.ids[window, : packed.length[window]].tolist()
+        cut += ids[0] in sides[bool(is_held_out)]
+        sides[bool(is_held_out)] |= set(ids)
+    assert cut > 100
+    assert len(sides[True]) >= 15
+    assert not sides[True] & sides[False]
+    (told,) = laid.windows.numbers["copies"]
+    assert told["found"] == 1
 
 
 def trunk_rows(ground: Ground, topk: int) -> Artifact:

@@ -91,6 +91,8 @@ def test_d3_a_draft_that_the_config_does_not_mention(make_folder: Make) -> None:
     assert "its config.json does not mention the draft that its tensors hold" in done.stderr
     written = json.loads((folder.root / "out" / "config.json").read_text("utf-8"))
     assert written["text_config"]["mtp_num_hidden_layers"] == 1
+    said = json.loads((folder.root / "out" / "mtp_heal.json").read_text("utf-8"))
+    assert said["mtp_heal"]["draft"] == "inferred from its tensors"
     assert tensors_of(folder.root / "out").keys() == tensors_of(folder.student).keys()
 
 
@@ -155,6 +157,21 @@ def test_d8_a_tied_head_stays_the_embedding(make_folder: Make) -> None:
     assert len(sizes) == 1
 
 
+def test_d8_a_tied_head_under_a_name_of_its_own(make_folder: Make) -> None:
+    """One storage under two names, as some tools write it: both stay, both as they were."""
+    folder = make_folder("qwen3", Wishes(shards=1))
+    twice = tensors_of(folder.student)
+    twice["lm_head.weight"] = twice["model.embed_tokens.weight"].clone()
+    save_shards(folder.student, twice, 1)
+    size = (folder.student / "model.safetensors").stat().st_size
+    heal(folder.config(), folder.root / "store")
+    after = tensors_of(folder.root / "out")
+    assert after.keys() == twice.keys()
+    for name in ("lm_head.weight", "model.embed_tokens.weight"):
+        assert torch.equal(after[name], twice[name])
+    assert (folder.root / "out" / "model.safetensors").stat().st_size == size
+
+
 def test_d8_in_a_container(finished: Ground) -> None:
     run = heal(finished.config(), finished.store)
     healed = run.path("rewrite_model") / "model.cmf"
@@ -168,17 +185,25 @@ def test_d8_in_a_container(finished: Ground) -> None:
 def test_d9_a_width_that_is_no_whole_number_of_blocks(
     finished: Ground, tmp_path: Path
 ) -> None:
-    """The draft's FFN has 40 columns, a block of q4_block 32 weights."""
-    out = tmp_path / "out.cmf"
-    outputs = [{"codec": "q4_block", "path": str(out)}]
+    """The draft's FFN has 40 columns, a block has 32 weights: what may not cross rows is
+    stored as q8_2f.
+    """
+    codecs = ("q4_block", "q4_tiled", "q1")
+    outs = {codec: tmp_path / f"{codec}.cmf" for codec in codecs}
+    outputs = [{"codec": c, "path": str(out)} for c, out in outs.items()]
     heal(finished.config(outputs=outputs), tmp_path / "store")
     name = "model.mtp.layers.0.mlp.down_proj.weight"
-    with open_container(out) as written:
-        entry = written.entries[name]
-        assert entry.shape[1] == 40
-        need = {"q4_block": -(-entry.shape[0] * 40 // 32) * 18, "f16": entry.shape[0] * 80}
-        assert entry.nbytes == need[entry.dtype]
-        assert written.tensor(name).shape == entry.shape
+    # By hand: 18 bytes a block of 32 weights; a byte a weight, 2 a row's or column's scale.
+    wanted = {"q4_block": ("q4_block", 32 * 40 // 32 * 18)}
+    for codec in codecs[1:]:
+        wanted[codec] = ("q8_2f", 32 * 40 + 2 * 32 + 2 * 40)
+    for codec, out in outs.items():
+        with open_container(out) as written:
+            entry = written.entries[name]
+            assert entry.shape == (32, 40)
+            assert (entry.dtype, entry.nbytes) == wanted[codec]
+            assert written.tensor(name).shape == entry.shape
+    out = outs["q4_block"]
     assert "cut short" in complaint(
         finished.config(student=str(cut(out, out.stat().st_size - 1))), tmp_path
     )

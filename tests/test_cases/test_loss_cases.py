@@ -8,7 +8,10 @@ from torch import Tensor
 
 from conf.training import TrainSettings
 from nets.draft import Draft
+from nets.evaluate import Compute
 from nets.fit_state import FitState
+from nets.jobs import KindJobs
+from nets.objective import chain_sums
 from nets.source import Windows
 from nets.training import FitResult, FitRuntime, FitWindows, fit
 from tests.builders import tiny_qwen3
@@ -17,6 +20,7 @@ from tests.test_nets.test_training import SETTINGS as BASE
 
 torch.set_num_threads(1)
 
+COMPUTE = Compute(1, "f32", 1)
 WINDOWS = FitWindows(tuple(range(8)), Windows((8, 9, 10, 11), (0, 0, 0, 0)))
 SETTINGS = BASE.model_copy(update={"lr": 5e-3, "steps": 10, "eval_every": 2})
 
@@ -64,6 +68,34 @@ def test_b3_padding_waters_down_neither_loss_nor_gradient(source: ListSource) ->
         assert beside.loss == pytest.approx(alone.loss, rel=1e-4)
         assert beside.grad_norm == pytest.approx(alone.grad_norm, rel=1e-4)
         assert beside.kl == pytest.approx(alone.kl, rel=1e-4)
+
+
+@pytest.mark.parametrize("layout", ["exact", "rows", "stride"])
+@pytest.mark.parametrize("kind", [0, 1])
+def test_b3_the_gradient_of_16_tokens_is_theirs_alone(
+    source: ListSource, layout: str, kind: int
+) -> None:
+    """One window of 16 tokens, alone and in front of 24 rows of padding."""
+    found = []
+    for one in (source, padded(source, 40)):
+        draft, batch = stale(), one.batch((8,))
+        draft.trainable("block")
+        if layout == "exact":
+            sums = chain_sums(draft, batch, 2, COMPUTE)
+        else:
+            stride = 4 if layout == "stride" else None
+            given = change(depth=2, layout=layout, stride=stride)
+            sums = KindJobs(draft, given, COMPUTE).losses(batch, (8,), kind)
+        loss = sums.means()[kind if layout == "exact" else 0]
+        trained = [p for p in draft.parameters() if p.requires_grad]
+        found.append((loss, torch.autograd.grad(loss, trained)))
+    (alone, its_own), (beside, padded_s) = found
+    assert beside.item() == pytest.approx(alone.item(), rel=1e-5)
+    assert its_own
+    for wanted, gradient in zip(its_own, padded_s, strict=True):
+        assert wanted.abs().max() > 0
+        # Sums of f32 over 15 rows, in calls of another width.
+        torch.testing.assert_close(gradient, wanted, rtol=1e-3, atol=1e-6)
 
 
 def saving(

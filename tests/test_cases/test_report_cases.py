@@ -8,9 +8,11 @@ from typer.testing import CliRunner
 
 from conf.base import RAW
 from flows.cli import app
+from nets.hold import measure_holds
 from tests.builders import model_of, write_model
 from tests.planted import planted_ground, trunk_choices
 from tests.small_heal import VOCAB, WINDOW, Ground, heal, write_records
+from tests.test_nets.test_hold import TEXT, arrays_of
 from tests.test_ui.pages import read_page
 from ui.contents import Report
 from ui.report import render
@@ -53,6 +55,13 @@ def test_g1_drafts_held_and_tokens_a_round(
     page = read_page(render(report)).text
     assert f"{held:.2f} of 3 drafts per round" in page
     assert f"Tokens a round are one more, the trunk’s own: stale {held + 1:.2f}." in page
+
+
+def test_g2_a_pattern_of_holds_made_by_hand() -> None:
+    """Of all starts 5 of 6 hold step 1 and 2 of 3 step 2, given that step 1 held."""
+    steps = measure_holds(arrays_of([TEXT], 8)).starts.steps
+    assert [step.rate for step in steps] == pytest.approx([5 / 6, 2 / 3])
+    assert [step.running for step in steps] == pytest.approx([5 / 6, 5 / 6 * 2 / 3])
 
 
 def test_g2_rates_given_the_steps_before_and_over_all_rounds(finished: Ground) -> None:

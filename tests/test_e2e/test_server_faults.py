@@ -141,7 +141,7 @@ def codec_run(lab: Lab, codec: str) -> str:
     return lab.scheduled(SHORT, outputs, deployment="heal/wide")
 
 
-def test_a_locked_database_under_eight_codecs_at_once(lab: Lab) -> None:
+def test_e7_a_locked_database_under_eight_codecs_at_once(lab: Lab) -> None:
     """Eight runs of one heal at once, a codec each; they share all stages but the last.
 
     A run that the worker could not place is told as Crashed, and done by asking again.

@@ -62,10 +62,16 @@ class Run:
         (line,) = (text for text in self.said.splitlines() if text.startswith("error: "))
         return line
 
+    @property
+    def told(self) -> dict[str, Any]:
+        """The JSON object it ended with; it must have ended well."""
+        assert self.code() == 0, self.said
+        told: dict[str, Any] = json.loads((self.folder / "out").read_text())
+        return told
+
     def states(self, stage: str) -> list[str]:
         """How the run came by each artifact of a stage."""
-        told: dict[str, Any] = json.loads((self.folder / "out").read_text())
-        return [event["state"] for event in told["stages"] if event["name"] == stage]
+        return [one["state"] for one in self.told["stages"] if one["name"] == stage]
 
 
 @cache

@@ -1,5 +1,6 @@
 """kill -9 at an exact place: nothing half made is ever used, the next run goes on."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -54,7 +55,7 @@ def test_the_trunk_pass_goes_on_at_the_shard(uncut: Lab, lab: Lab) -> None:
         ("open", "*ckpt-facts.json*", 7),
     ],
 )
-def test_training_goes_on_at_its_last_checkpoint_bit_equal(
+def test_c8_training_goes_on_at_its_last_checkpoint_bit_equal(
     uncut: Lab, lab: Lab, event: str, pattern: str, nth: int
 ) -> None:
     lab.drop("train_draft")
@@ -66,6 +67,23 @@ def test_training_goes_on_at_its_last_checkpoint_bit_equal(
     assert "step 4:" not in resumed.said
     assert "step 8:" in resumed.said
     assert lab.contents() == uncut.contents()
+
+
+def test_e6_a_killed_run_is_told_as_interrupted_and_goes_on(lab: Lab) -> None:
+    lab.drop("train_draft")
+    assert lab.start(Fault("kill", "os.rename", "*ckpt-7-*.safetensors")).code() == -9
+    asked = ("status", "--store", str(lab.store), "--json")
+    runs = lab.start(arguments=asked).told["runs"]
+    (killed,) = (run for run in runs if run["state"] != "done")
+    assert killed["state"] == "interrupted"
+    # Told every 2 s: the step then, not that of the kill.
+    assert re.match(r"train_draft heal: training: [0-7] of 12", killed["step"]), killed
+    assert lab.finish().states("train_draft") == ["resumed"]
+    after = lab.start(arguments=asked).told["runs"]
+    states = {run["id"]: run["state"] for run in after}
+    assert states.pop(killed["id"]) == "interrupted"
+    assert len(states) == len(runs)
+    assert set(states.values()) == {"done"}
 
 
 def test_a_run_that_is_killed_again_and_again_gets_done(uncut: Lab, files_lab: Lab) -> None:

@@ -72,7 +72,7 @@ def poisoned(laid: Laid, array: str, window: int, value: str, runtime: Runtime) 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
 @pytest.mark.parametrize("array", ["hidden", "topk_p"])
-def test_training_names_the_window_and_saves_nothing(
+def test_c4_training_names_the_window_and_saves_nothing(
     lab: Lab, raw: dict[str, Any], array: str, value: str
 ) -> None:
     laid, config, runtime = laid_ground(lab, raw)
@@ -87,7 +87,7 @@ def test_training_names_the_window_and_saves_nothing(
 
 
 @pytest.mark.parametrize("array", ["hidden", "topk_p"])
-def test_a_measure_names_the_window(lab: Lab, raw: dict[str, Any], array: str) -> None:
+def test_c4_a_measure_names_the_window(lab: Lab, raw: dict[str, Any], array: str) -> None:
     laid, _, runtime = laid_ground(lab, raw)
     window = read_windows(laid.windows).held_out[3]
     bad = poisoned(laid, array, window, "nan", runtime)
@@ -128,7 +128,7 @@ def test_a_fresh_draft_of_a_trunk_that_overflows_is_not_saved(
     assert list(lab.store.glob("start_draft/*/record.json")) == []
 
 
-def test_the_20th_step_that_is_not_finite_ends_the_run(lab: Lab) -> None:
+def test_b7_the_20th_step_that_is_not_finite_ends_the_run(lab: Lab) -> None:
     """At this rate the first step makes weights whose products overflow."""
     change = ("--set", "train.lr=1e30", "--set", "train.steps=60")
     lab.drop("train_draft")

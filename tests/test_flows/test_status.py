@@ -111,7 +111,7 @@ def test_a_run_that_fails_says_why(
     assert "error: data: odd.jsonl: has the columns words" in told
 
 
-def test_a_killed_heal_is_told_with_the_step_it_was_at(
+def test_e6_a_killed_heal_is_told_with_the_step_it_was_at(
     ground: Ground, tmp_path: Path
 ) -> None:
     train = {"steps": 100_000, "eval_every": 1_000, "patience": None}

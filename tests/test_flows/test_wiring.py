@@ -46,7 +46,7 @@ def test_the_planted_wiring_is_what_measuring_uses(planted: Wiring, tmp_path: Pa
     assert found.found.probe.numbers["outcome"] == "clear"
 
 
-def test_a_heal_trains_as_the_probe_found_and_says_so(tmp_path: Path) -> None:
+def test_a1_a_heal_trains_as_the_probe_found_and_says_so(tmp_path: Path) -> None:
     ground = planted_ground(tmp_path, MIXED)
     config = ground.config(probe={"wiring": "auto"}, train={"steps": 2})
     run = heal(config, ground.store)
@@ -63,11 +63,18 @@ def test_a_heal_trains_as_the_probe_found_and_says_so(tmp_path: Path) -> None:
     probe = run.files.report.probe
     assert probe is not None
     assert {len(probe.readings), len(probe.controls)} == {8, 2}
+    first = {
+        one.hidden: one.agreement[0]
+        for one in probe.readings
+        if (one.chain, one.order) == ("raw", "emb_hid")
+    }
+    assert first["normed"] == 1  # made to be right
+    assert first["raw"] < 0.5
     again = heal(config, ground.store)
     assert again.made == []
 
 
-def test_the_wrong_wiring_costs_what_is_measured_and_trained(tmp_path: Path) -> None:
+def test_a1_the_wrong_wiring_costs_what_is_measured_and_trained(tmp_path: Path) -> None:
     ground = planted_ground(tmp_path, MIXED)
     held, loss = {}, {}
     for wiring in (MIXED, RAW):
@@ -94,7 +101,7 @@ def test_a_plan_supposes_the_format_s_wiring_and_the_run_follows(
     assert plan_run("small.yaml", [], ground.store).missing == []
 
 
-def test_swapped_halves_are_refused_before_the_long_pass(tmp_path: Path) -> None:
+def test_a3_swapped_halves_are_refused_before_the_long_pass(tmp_path: Path) -> None:
     ground = planted_ground(tmp_path, RAW, is_swapped=True)
     runtime = Runtime(store=Store(ground.store))
     with pytest.raises(InputError) as caught:
@@ -123,7 +130,7 @@ def test_a_draft_of_noise_is_refused_with_the_ways_on(
     assert "a constant guess" in done.stderr.splitlines()[-1]  # the table's last line
 
 
-def test_windows_that_repeat_are_refused(tmp_path: Path) -> None:
+def test_a7_windows_that_repeat_are_refused(tmp_path: Path) -> None:
     ground = planted_ground(tmp_path, RAW)
     line = json.loads(ground.data.read_text().splitlines()[0])["ids"]
     numbered = [{"ids": [*line[:-1], i]} for i in range(60)]  # no exact duplicates

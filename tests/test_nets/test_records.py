@@ -96,7 +96,7 @@ def rows_of(model: TinyModel, ids_BT: Tensor) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("tiny", EVERY_FAMILY)
-def test_another_record_s_text_changes_no_bit(tiny: Build) -> None:
+def test_b2_another_record_s_text_changes_no_bit(tiny: Build) -> None:
     model, ids_BT = tiny(TinySpec()), some_ids(1)
     before = rows_of(model, ids_BT)
     for window, place in CHANGED:

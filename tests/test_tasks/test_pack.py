@@ -177,7 +177,7 @@ def test_split_windows_is_the_references_to_the_token(
     assert "copies" not in artifact.numbers
 
 
-def test_copies_across_the_split_are_counted_moved_and_said(
+def test_c9_copies_across_the_split_are_counted_moved_and_said(
     runtime: Runtime, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """By hand: the records are put where the shuffle takes them from."""

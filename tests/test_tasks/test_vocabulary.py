@@ -34,7 +34,7 @@ class Rows:
 ROWS = cast(TrunkRows, Rows())
 
 
-def test_coverage_by_hand() -> None:
+def test_b4_b5_coverage_by_hand() -> None:
     one, two, all_seen = trimmed_vocabularies(PACKED, ROWS, 10, (1, 2, 8))
     # {5}: its rows 0; mass .5 of 2.4. {5, 6}: rows 0 and 2, mass .5 + .3 + .4.
     assert (one["tokens"], one["rows"], one["own"]) == (1, 3, 1 / 3)

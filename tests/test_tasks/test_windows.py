@@ -60,7 +60,7 @@ def test_split_records_holds_out_the_tenth_record_of_each_set() -> None:
     assert ids_of(sets, is_held_out=True) == {9, 19, 109}
 
 
-def test_a_repeated_record_follows_its_first_copy_into_either_side() -> None:
+def test_c9_a_repeated_record_follows_its_first_copy_into_either_side() -> None:
     first = [record(i) for i in range(10)]
     second = [record(9), *(record(100 + i) for i in range(8)), record(0)]
     assert ids_of([first, second], is_held_out=True) == {9}

@@ -54,14 +54,14 @@ def told(**changes: object) -> Report:
     return sample_report(measures={"stale": measured}, **changes)
 
 
-def test_speed_by_hand() -> None:
+def test_g6_speed_by_hand() -> None:
     cost = Cost(verify=1.0, draft=0.1)
     speeds = [expected_speed(one.depth, one.drafts_held, cost) for one in HELD]
     assert speeds == pytest.approx([1.0, 1.8 / 1.1, 2.2 / 1.2, 2.32 / 1.3])
     assert best_depth(HELD, cost).depth == 2
 
 
-def test_a_round_that_costs_more_than_it_gives_is_not_drafted() -> None:
+def test_g6_a_round_that_costs_more_than_it_gives_is_not_drafted() -> None:
     assert best_depth(HELD, Cost(verify=2.0, draft=0.6)).depth == 0
     table = speed_table(told(cost=Cost(verify=2.0, draft=0.6)))
     assert table is not None

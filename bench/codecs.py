@@ -1,6 +1,6 @@
 """Encode and decode 4096 × 4096 weights in every codec, beside an f32 memcpy.
 
-`.venv/bin/python bench/codecs.py [--json]`. One thread, processor time, rounds in which all
+`python -m bench.codecs [--json]`. One thread, processor time, rounds in which all
 take turns, medians; a share is against the memcpy of its own round. Decoding writes into an
 array that is there already, as the memcpy does: fresh memory costs more than most codecs.
 Encoding f32 copies nothing.
@@ -9,19 +9,19 @@ Encoding f32 copies nothing.
 import json
 import statistics
 import sys
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from bench import turns
 from cmfio.codecs.base import F32
 from cmfio.codecs.registry import CODECS
 
 SIDE, ROUNDS, SEED = 4096, 5, 0
 MILLIONS = SIDE * SIDE / 1e6
-# performance.md, rows 10 and 11: shares of a memcpy.
+# Rows 10 and 11 of docs/benchmarks.md: shares of a memcpy.
 DECODE_TARGETS = {"q8_row": 1.2, "q4_tiled": 0.7, "q4tp": 0.7, "vbit": 0.4}
 ENCODE_TARGETS = {"q8_row": 0.35, "q4_tiled": 0.35, "q4tp": 0.1, "vbit": 0.25}
 
@@ -38,8 +38,8 @@ def measure() -> dict[str, Any]:  # JSON
     copies: dict[str, list[float]] = {name: [] for name in jobs}
     for _ in range(ROUNDS):
         for name, job in jobs.items():
-            copies[name].append(_seconds(lambda: np.copyto(out, values)))
-            seconds[name].append(_seconds(job))
+            copies[name].append(turns.seconds(lambda: np.copyto(out, values)))
+            seconds[name].append(turns.seconds(job))
     every_copy = [second for column in copies.values() for second in column]
     report: dict[str, Any] = {
         "side": SIDE,
@@ -84,12 +84,6 @@ def _jobs(values: F32, out: F32) -> dict[str, Callable[[], object]]:
         jobs[f"{name} encode"] = partial(codec.encode, source)
         jobs[f"{name} decode"] = partial(codec.decode, payload, (SIDE, SIDE), out=out)
     return jobs
-
-
-def _seconds(job: Callable[[], object]) -> float:
-    start = time.process_time()
-    job()
-    return time.process_time() - start
 
 
 if __name__ == "__main__":

@@ -76,7 +76,7 @@ class TrunkSize:
         return 2.0 * self.draft_weights + self.head_flops
 
 
-# performance.md g: a body of 11.5 B, embedding and head of 1.27 B each.
+# 14B: a body of 11.5 B, embedding and head of 1.27 B each.
 TRUNKS = {
     "14B": TrunkSize(5120, 34, 17_408, 24, 4, 256, 248_320),
     "70B": TrunkSize(8192, 80, 28_672, 64, 8, 128, 128_256),

@@ -5,7 +5,6 @@ scaled to large trunks by flops and bytes.
 """
 
 import hashlib
-import os
 import shutil
 import sysconfig
 import time
@@ -25,6 +24,7 @@ from cmfio.reader import open_container
 from cmfio.tokenizer import load_tokenizer
 from nets.evaluate import Compute
 from nets.head import topk_rows
+from store.atomic import flush
 from tasks.shard_rows import ShardSettings, create_rows
 
 BUDGET_BYTES, SHARD_WINDOWS, HASHED_BYTES, TEXT_BYTES = 64 << 20, 32, 256 << 20, 4_000_000
@@ -108,20 +108,12 @@ def _written(folder: Path) -> tuple[float, float]:
             arrays[name][:] = values
         for path in folder.rglob("*"):
             if path.is_file():
-                _sync(path)
+                flush(path)
 
     start = time.perf_counter()
     write()
     took = time.perf_counter() - start
     return sum(values.nbytes for values in rows.values()), took
-
-
-def _sync(path: Path) -> None:
-    file = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
 
 
 def _hash_rate() -> float:

@@ -91,7 +91,7 @@ def median(rounds: Sequence[Json], name: str = "seconds") -> float:
 
 
 def target(value: object, wanted: str, *, met: bool) -> Json:
-    """A row of performance.md: what was measured, what is due, whether that is reached."""
+    """A row of docs/benchmarks.md: what was measured, what is due, whether it is met."""
     return {"value": value, "target": wanted, "met": met}
 
 

@@ -28,7 +28,7 @@ class Commands(TyperGroup):
         except typer.BadParameter as error:
             if error.param is not None and error.ctx is not None and not error.message:
                 pieces = error.ctx.command.collect_usage_pieces(error.ctx)[1:]
-                usage = " ".join(piece.strip("{}").upper() for piece in pieces)
+                usage = " ".join(pieces).replace("{", "").replace("}", "").upper()
                 about = getattr(error.param, "help", None) or ""
                 error.message = f"{about} Type: {error.ctx.command_path} {usage}".strip()
             raise

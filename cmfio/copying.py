@@ -1,6 +1,5 @@
 """Bytes into a file: one thread writes while the next are read, made and hashed."""
 
-import contextlib
 import os
 import shutil
 from collections import deque
@@ -48,13 +47,10 @@ def copy_file(source: Path, out: Path) -> None:
     """
     with source.open("rb", buffering=0) as origin, out.open("xb", buffering=0) as copy:
         size = os.fstat(origin.fileno()).st_size
-        with contextlib.suppress(OSError):  # two file systems, or one without the call
-            left = size
-            while left and (
-                done := os.copy_file_range(origin.fileno(), copy.fileno(), left)
-            ):
-                left -= done
-        origin.seek(copy.tell())
+        whole = FileRange(source, origin.fileno(), 0, size)
+        done = _copied_by_kernel(whole, copy.fileno(), 0)
+        origin.seek(done)
+        copy.seek(done)
         shutil.copyfileobj(origin, copy, CHUNK_BYTES)
         os.fsync(copy.fileno())
 
@@ -80,8 +76,7 @@ class BackgroundWriter:
         running = Hash64()
         if isinstance(data, FileRange):
             for start, chunk in self._read(data):
-                part = replace(data, offset=data.offset + start, nbytes=len(chunk))
-                self._submit(chunk, place + start, part)
+                self._submit(chunk, place + start, part(data, start, len(chunk)))
                 running.update(chunk)
             return running.value()
         view = memoryview(data).cast("B")
@@ -111,30 +106,12 @@ class BackgroundWriter:
             self._waiting.popleft().result()
 
     def _write(self, chunk: memoryview, place: int, origin: FileRange | None) -> None:
-        done = 0 if origin is None else self._copied_by_kernel(origin, place)
+        done = 0
+        if origin is not None and self._kernel_copies:
+            done = _copied_by_kernel(origin, self._handle, place)
+            self._kernel_copies = done == origin.nbytes
         while done < len(chunk):
             done += os.pwrite(self._handle, chunk[done:], place + done)
-
-    def _copied_by_kernel(self, origin: FileRange, place: int) -> int:
-        """How many bytes the kernel copied by itself: none where it can't.
-
-        A file system that shares blocks between files then copies nothing at all.
-        """
-        done = 0
-        while self._kernel_copies and done < origin.nbytes:
-            try:
-                count = os.copy_file_range(
-                    origin.handle,
-                    self._handle,
-                    origin.nbytes - done,
-                    origin.offset + done,
-                    place + done,
-                )
-            except OSError:  # two file systems, or one without the call: pwrite decides
-                count = 0
-            self._kernel_copies = count > 0
-            done += count
-        return done
 
     def __enter__(self) -> Self:
         return self
@@ -150,6 +127,29 @@ class BackgroundWriter:
                 self._waiting.popleft().result()
         finally:
             self._thread.shutdown(wait=True, cancel_futures=True)
+
+
+def _copied_by_kernel(origin: FileRange, handle: int, place: int) -> int:
+    """How many bytes, from the first on, the kernel copied to `place`: none where it can't.
+
+    A file system that shares blocks between files then copies nothing at all.
+    """
+    done = 0
+    while done < origin.nbytes:
+        try:
+            count = os.copy_file_range(
+                origin.handle,
+                handle,
+                origin.nbytes - done,
+                origin.offset + done,
+                place + done,
+            )
+        except OSError:  # two file systems, or one without the call: the caller writes
+            break
+        if count == 0:
+            break
+        done += count
+    return done
 
 
 def _fill(chunk: memoryview, source: FileRange, offset: int) -> None:

@@ -85,15 +85,27 @@ class Envelope:
         return _LAYOUT.pack(MAGIC, VERSION, 0, int(self.features), *places, *hashes)
 
 
+def _cure(magic: bytes, path: Path) -> str:
+    """What to do with a model in another format."""
+    if magic == b"GGUF":
+        return "; `cmf import-gguf` makes one of a GGUF"
+    if path.suffix == ".safetensors":
+        return "; a Hugging Face checkpoint is given as its folder"
+    return ""
+
+
 def parse_envelope(data: bytes, size: int, path: Path) -> Envelope:
     """The envelope of a file of `size` bytes that begins with `data`, sections inside."""
     if size < SIZE:
         raise BoundsError(
-            f"{path}: {size} bytes are too few for a container; it was cut short"
+            f"{path}: {size} bytes are too few for a .cmf; it was cut short or is none"
         )
     magic, version, _flags, features, *numbers = _LAYOUT.unpack(data[:SIZE])
     if magic != MAGIC:
-        raise InvalidMagic(f"{path}: begins with {magic.hex(' ')}, not a .cmf container")
+        raise InvalidMagic(
+            f"{path}: begins with {magic.hex(' ')}, not a .cmf container"
+            f"{_cure(magic, path)}"
+        )
     if version != VERSION:
         raise UnsupportedVersion(
             f"{path}: container version {version}; only {VERSION} is read"

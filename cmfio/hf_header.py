@@ -38,7 +38,8 @@ def describe_folder(folder: Path, patch: Path | None = None) -> Described:
     can't say.
     """
     if not is_folder(folder):
-        raise FileNotFound(f"{folder}: there is no such folder")
+        what = "is no folder" if folder.exists() else "there is no such folder"
+        raise FileNotFound(f"{folder}: {what}")
     path = patched(folder, patch, CONFIG)
     if not path.exists():
         raise FileNotFound(

@@ -1,4 +1,4 @@
-"""Draft heads that checkpoints ship: one table of names (models.md §4.3), read both ways.
+"""Draft heads that checkpoints ship: one table of names, read both ways.
 
 A head is found by its tensors, never by a layer number that a config implies: a fold that
 dropped layers leaves the head where it was. Of several MTP layers the first is the draft;

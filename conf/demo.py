@@ -69,7 +69,11 @@ class FoldSettings(Settings):
 
 
 class Gate(Settings):
-    """What a demonstration must show, in drafts held per round; None asks nothing."""
+    """What a demonstration must show, in drafts held per round; None asks nothing.
+
+    `coverage` is the least share of rows that count, `source_over_healed` the most that a
+    heal may leave lost, the others the least gain; `by` is the measure that decides.
+    """
 
     coverage: Number | None = None
     source_over_stale: Number | None = None
@@ -81,7 +85,11 @@ class Gate(Settings):
 
 
 class DemoSettings(Settings):
-    """The story around the heal. Without `trunk` the source is a package's GGUF."""
+    """The story around the heal. Without `trunk` the source is a package's GGUF.
+
+    `fresh` trains one from the last layer as well, to compare. The heal is done with each
+    of `seeds`, where one alone would leave open what is chance.
+    """
 
     about: str
     duration: str

@@ -14,7 +14,10 @@ Placement: TypeAlias = Literal["auto", "resident", "stream"]
 
 
 class DataSpec(Settings):
-    """One data set: a file, folder or glob, the most tokens taken from it, and its name."""
+    """One data set: a file, folder or glob, the most tokens taken from it, and its name.
+
+    More `tokens` make a pass longer and a training wider; reports tell sets apart by name.
+    """
 
     path: PathText
     tokens: Annotated[Whole, Field(gt=0)] = 393_216
@@ -25,7 +28,9 @@ class WriteConfig(Settings):
     """Text the trunk writes itself, `tokens` ids in all, prompts included.
 
     A record is a prompt (the first `prompt_tokens` ids of a record of `prompts`, null: the
-    whole record) and at most `length` tokens behind it. `temperature` 0 is greedy.
+    whole record) and at most `length` tokens behind it. `temperature` 0 is greedy; above
+    it, drawn by `seed`: as those sample who will use the model. `batch` records are written
+    at once, as memory allows.
     """
 
     prompts: DataSpec | PathText
@@ -38,7 +43,7 @@ class WriteConfig(Settings):
 
 
 class WriteSpec(Settings):
-    """One data set that the trunk writes, and its name."""
+    """One data set that the trunk writes, where users' text is not at hand; its name."""
 
     write: WriteConfig
     name: str | None = None
@@ -61,10 +66,11 @@ SetSpec: TypeAlias = Annotated[
 
 
 class PackConfig(Settings):
-    """Windows of `window` tokens; `split`: what is held out by tens (healing.md §4).
+    """Windows of `window` tokens: as long as a runtime's contexts, or as memory allows.
 
-    `isolate` keeps the records in one window apart, in trunk and draft alike. `hold_all`
-    holds out every window: a pure measure, of text no training read.
+    `split`: what is held out by tens (healing.md §4), `windows` where records are few.
+    `isolate` keeps the records in one window apart, in trunk and draft alike: for many
+    short ones. `hold_all` holds out every window: a pure measure, of text no training read.
     """
 
     window: Annotated[Whole, Field(ge=32)] = 2048
@@ -76,7 +82,9 @@ class PackConfig(Settings):
 class TrunkConfig(Settings):
     """The trunk pass: tokens kept a row, compute type, windows a cached shard.
 
-    `compile` builds one layer's code for this machine first; auto: where that pays.
+    `topk` trades the store's size for how much of the trunk's choice a draft is shown,
+    `dtype` time for rounding, `shard_windows` files for what a kill loses. `compile` builds
+    one layer's code for this machine first; auto: where that pays.
     """
 
     topk: AtLeastOne = 64
@@ -86,21 +94,27 @@ class TrunkConfig(Settings):
 
 
 class ProbeConfig(Settings):
-    """How the wiring of a shipped draft is found: measured on a few windows, or given."""
+    """How the wiring of a shipped draft is found: measured on a few windows, or given.
+
+    More `windows` where few leave it open; a `wiring` for a draft of another runtime.
+    """
 
     windows: Annotated[Whole, Field(ge=2)] = 4
     wiring: Literal["auto"] | Wiring = "auto"
 
 
 class Cost(Settings):
-    """What verifying a round and drafting one token cost, in steps of plain decoding."""
+    """What verifying a round and drafting one token cost, in steps of plain decoding.
+
+    Both hang on the runtime that will decode: give what it takes.
+    """
 
     verify: Annotated[Number, Field(gt=0)] = 1.0
     draft: Annotated[Number, Field(ge=0)] = 0.06
 
 
 class MeasureConfig(Settings):
-    """The final measure: all held-out windows are read.
+    """The final measure: all held-out windows are read, chains of `depth` drafts a round.
 
     Sampling acceptance is told at each of `temperatures`; expected speed follows from
     `cost`, which may be `timed` on the machine the heal runs on.
@@ -112,7 +126,10 @@ class MeasureConfig(Settings):
 
 
 class TapsConfig(Settings):
-    """Trunk layers, counted from 0, whose output rows on held-out windows are kept."""
+    """Trunk layers, counted from 0, whose output rows on held-out windows are kept.
+
+    For a draft built elsewhere that reads rows from inside the trunk.
+    """
 
     layers: Annotated[tuple[Annotated[Whole, Field(ge=0)], ...], Field(min_length=1)]
 
@@ -127,6 +144,8 @@ class OutputSpec(Settings):
 class RuntimeConfig(Settings):
     """Where and how a run computes; in no key: it may change rounding, never meaning.
 
+    `device` and `threads`, auto: a card if there is one, the cores that are idle.
+    `head_budget_mib`: what logits may take of memory at once, more for a large card.
     `placement`: the trunk is held whole, or read layer by layer; auto: by the memory free.
     `cards` of this machine train a draft together; the batch stays what it is.
     `runner` makes shards and outputs: this process, or `workers` of a `cluster`, else of
@@ -157,7 +176,12 @@ class RuntimeConfig(Settings):
 
 
 class RunConfig(Settings):
-    """A whole heal: the student, its data, and the settings of every stage."""
+    """A whole heal: the student, its data, and the settings of every stage.
+
+    The draft that is trained comes from `student`; where it has none that is worth keeping,
+    from `init`, another model, or `start_from_last_layer`, made of the trunk's last layer.
+    `outputs` are files to write of it, `taps` and `dump` what drafts built elsewhere read.
+    """
 
     student: PathText
     init: PathText | None = None

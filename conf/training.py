@@ -19,7 +19,8 @@ class TrainChoices(Settings):
 
     `layout` is how chains lie in a window (healing.md §6); `stride` is the distance of the
     starts in the layout of that name. `rows` and `stride` rebuild their inputs every
-    `refresh` steps, 0: only at the start.
+    `refresh` steps, 0: only at the start: `exact` for what a decode has, the others for the
+    reference's. `depth` is the drafts a round that the runtime will ask for.
 
     `hard` is the share of the target's mass that goes to the trunk's own token.
     `step_weights` are those of the chain steps in the loss: the probability that a round
@@ -27,7 +28,12 @@ class TrainChoices(Settings):
     those before it through its input (`exact` alone unrolls a chain in one step).
 
     `optimizer` moves the weights: `adam`, the reference's, or `muon`, of matrices alone and
-    with a higher `lr`.
+    with a higher `lr`; a step is `batch` windows.
+
+    Every `eval_every` steps the draft is measured on `eval_windows` held-out windows a set,
+    None: all; fewer where a look costs more than it tells. The best by `select_by` is kept,
+    `starts` for the reference's measure, and `patience` looks without a better one end it.
+    `seed` orders batches and draws: another tells what of a gain is chance.
 
     From chain step 2 on, `on_path` trains only chains that a decode would run (fed with the
     trunk's own tokens), `anchors` only a share of the starts: the head is most of the cost

@@ -121,7 +121,7 @@ def _reheal(name: str, store: Path | None, *, as_json: bool) -> int:
     tell_failures(config.on_failure, found, progress)
     if as_json:
         tell_json({"models": outcomes_json(found)})
-    else:
+    elif found:
         tell(outcomes_text(found))
     return FAILED if any(one.state in BAD for one in found) else 0
 

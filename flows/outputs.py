@@ -47,7 +47,7 @@ def _asked(config: RunConfig) -> list[Target]:
 
 
 def say_foreign_wiring(targets: Sequence[Target], wiring: Wiring, runtime: Runtime) -> None:
-    """Warns of files whose usual runtimes feed a draft other rows (models.md §4.2)."""
+    """Warns of files whose usual runtimes feed a draft other rows (healing.md §3)."""
     for target in targets:
         if target.layout == "cmf" and wiring != RAW:
             runtime.progress.say(

@@ -62,7 +62,9 @@ def reheal_models(
     listed = students(config)
     if not listed:
         patterns = ", ".join(watch.models for watch in config.watch)
-        progress.say(f"no model matches {patterns} in {Path.cwd()}")
+        progress.say(
+            f"no model matches {patterns} in {Path.cwd()}; `watch` says where models lie"
+        )
     found = [_tended(one, store, progress) for one in listed]
     if listed and all(one.state == "up to date" for one in found):
         progress.say(f"nothing is due: all {len(found)} have the draft of their trunk")

@@ -1,5 +1,6 @@
 """Where a run computes and keeps its artifacts: from settings, options, environment."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from conf.cards import resolve_cards
@@ -20,7 +21,7 @@ from store.place import refuse_no_folder, refuse_unmakeable
 from tasks.interrupt import SIGNALS
 from tasks.progress import Progress
 from tasks.slots import Slots
-from tasks.stage import Ledger, Runtime
+from tasks.stage import Runtime
 from tasks.told_progress import Tell, ToldProgress
 
 DEFAULT_STORE = "./.heal"
@@ -63,19 +64,8 @@ def library_runtime(config: RuntimeConfig, store: Path | None, tell: Tell) -> Ru
     It computes on the threads that the host has set; `threads` of the configuration is for
     commands.
     """
-    threads, device = host_threads(), resolve_device(config.device)
     root = _folder_of(store or config.store, config)
-    return Runtime(
-        store=open_store(root, leases=_leases(config)),
-        device=device,
-        threads=threads,
-        cards=resolve_cards(config.cards, device),
-        head_budget_bytes=config.head_budget_mib << 20,
-        placement=config.placement,
-        runner=runner_of(config, threads),
-        slots=_slots_of(config),
-        progress=ToldProgress(tell),
-    )
+    return _runtime(config, root, host_threads(), ToldProgress(tell))
 
 
 def runner_of(config: RuntimeConfig, threads: int) -> Runner:
@@ -94,17 +84,19 @@ def runner_of(config: RuntimeConfig, threads: int) -> Runner:
     return Runner(config.runner, config.workers, config.cluster, own)
 
 
-def _slots_of(config: RuntimeConfig) -> Slots | None:
-    return None if config.gpu_limit is None else Slots(config.gpu_limit)
-
-
 def open_runtime(config: RuntimeConfig, store: Path | None, progress: Progress) -> Runtime:
     """The runtime of one run; `threads: auto` takes the cores that are idle right now."""
     threads = idle_cores() if config.threads == "auto" else config.threads
     limit_threads(threads)
-    device = resolve_device(config.device)
     root = store_root(store, config)
     keep_prefect_in(root / ".prefect")
+    return replace(_runtime(config, root, threads, progress), stop=SIGNALS)
+
+
+def _runtime(
+    config: RuntimeConfig, root: Path, threads: int, progress: Progress
+) -> Runtime:
+    device = resolve_device(config.device)
     return Runtime(
         store=open_store(root, leases=_leases(config)),
         device=device,
@@ -113,8 +105,6 @@ def open_runtime(config: RuntimeConfig, store: Path | None, progress: Progress) 
         head_budget_bytes=config.head_budget_mib << 20,
         placement=config.placement,
         runner=runner_of(config, threads),
-        slots=_slots_of(config),
+        slots=None if config.gpu_limit is None else Slots(config.gpu_limit),
         progress=progress,
-        ledger=Ledger(),
-        stop=SIGNALS,
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from conf.base import Settings, Wiring
+from conf.errors import ConfigError
 from flows.command import FAILED, AsJson, StoreOption, guarded, say, tell, tell_json
 from flows.typed import command_line
 
@@ -61,14 +62,18 @@ def try_model(  # noqa: PLR0913 — a command's options
             json=as_json,
         )
     )
-    raw = {"tokens": tokens, "depth": depth, "wiring": _parted(wiring), "dtype": dtype}
+    raw = {"tokens": tokens, "depth": depth, "wiring": wiring, "dtype": dtype}
     guarded(lambda: _try(model, prompt, raw, store, as_json=as_json))
 
 
 def _parted(wiring: str | None) -> dict[str, str] | None:
     if wiring is None:
         return None
-    hidden, _, chain = wiring.partition("/")
+    hidden, slash, chain = wiring.partition("/")
+    if not slash:
+        raise ConfigError(
+            f"--wiring {wiring}: write it as HIDDEN/CHAIN, each raw or normed: normed/raw"
+        )
     return {"hidden": hidden, "chain": chain}
 
 
@@ -79,7 +84,7 @@ def _try(
     from conf.machine import resolve_dtype
     from conf.schema import RuntimeConfig
 
-    given = check(Given, raw, "heal try")
+    given = check(Given, raw | {"wiring": _parted(raw["wiring"])}, "heal try")
     from flows.draft_checks import no_draft
     from flows.runtime import open_runtime
     from tasks.model_file import open_model

@@ -82,7 +82,7 @@ def find_wiring(
 
 
 def convention(model: ModelFile) -> Wiring:
-    """What runtimes of the model's format feed a draft (models.md §4.2)."""
+    """What runtimes of the model's format feed a draft (healing.md §3)."""
     return NORMED if model.layout == "hf" else RAW
 
 

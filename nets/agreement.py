@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nets.hold import FloatArray, IntArray, Interval
+from nets.hold import FloatArray, IntArray, Interval, rates_of
 
 NO_TOKEN = -1
 BLOCK_ROWS = 16
@@ -29,7 +29,7 @@ class Agreement:
     @property
     def rates(self) -> FloatArray:
         """Share of the rows that agreed at each step, [C]."""
-        return _rates(self.rows_NC.sum(0), self.agreed_NC.sum(0))
+        return rates_of(self.rows_NC.sum(0), self.agreed_NC.sum(0))
 
     @property
     def drafts(self) -> float:
@@ -71,7 +71,7 @@ def chance_rates(target_WTC: IntArray) -> FloatArray:
         for c, column_T in enumerate(window_TC.T):
             there = column_T[column_T != NO_TOKEN]
             most_C[c] += np.unique_counts(there).counts.max(initial=0)
-    return _rates((target_WTC != NO_TOKEN).sum((0, 1)), most_C)
+    return rates_of((target_WTC != NO_TOKEN).sum((0, 1)), most_C)
 
 
 def low_rates(found: Agreement, seed: int = 0) -> FloatArray:
@@ -104,10 +104,4 @@ def _draws(blocks: int, seed: int) -> IntArray:
 
 
 def _drawn_rates(found: Agreement, draws_DN: IntArray) -> FloatArray:
-    return _rates(draws_DN @ found.rows_NC, draws_DN @ found.agreed_NC)
-
-
-def _rates(rows: IntArray, agreed: IntArray) -> FloatArray:
-    rate: FloatArray = np.zeros(np.shape(agreed))
-    np.divide(agreed, rows, out=rate, where=rows > 0)
-    return rate
+    return rates_of(draws_DN @ found.rows_NC, draws_DN @ found.agreed_NC)

@@ -1,6 +1,6 @@
 """The exact chain layout: every start's chain at once, as a decode would run each alone.
 
-Axes: B windows, T positions, H hidden, S keys. healing.md §6 `exact`; models.md §4.5.
+Axes: B windows, T positions, H hidden, S keys. healing.md §6 `exact`.
 """
 
 from collections.abc import Iterator

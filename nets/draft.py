@@ -1,7 +1,7 @@
 """The draft: two norms, one projection, one decoder layer of the trunk's family, one norm.
 
 Legend: B windows, T positions, S keys, N heads, D head_dim, H hidden. Weights are f32
-masters, to be used under bf16 autocast where that is fast. The wiring (models.md §4.2) says
+masters, to be used under bf16 autocast where that is fast. The wiring (healing.md §3) says
 whether step 1 reads the trunk's row before or after its final norm, and later steps
 `block`'s output before or after `norm`.
 """

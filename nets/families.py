@@ -1,8 +1,8 @@
 """Which models can be run: the family of a header and a directory, or a refusal by name.
 
 Plain Python, no torch: a flow asks it before any data is read. The header's name finds the
-row, and among rows of one name the directory's tensors decide (models.md §2.2). What the
-header says beside is checked in `header_check`, the tensors in `geometry`.
+row, and among rows of one name the directory's tensors decide. What the header says beside
+is checked in `header_check`, the tensors in `geometry`.
 """
 
 import re

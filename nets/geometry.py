@@ -153,7 +153,7 @@ def unrotated_layers(arch: Arch) -> Collection[int]:
     """The layers `arch.no_rope_layers` lists; ModelError if it can be read in two ways.
 
     The field's encoding is not published, and a field of the same name elsewhere says the
-    opposite with 0 and 1 (models.md §2.3).
+    opposite with 0 and 1.
     """
     listed = arch.no_rope_layers
     if listed is None:

@@ -1,7 +1,7 @@
 """The frozen head in slices of rows: a trunk's top-k, a draft's loss, gradient, measure.
 
 No array of rows × vocabulary outlives a slice. Autocast is ignored: the GEMM runs in the
-head's own type, softmax and loss in f32 (performance.md b, c).
+head's own type, softmax and loss in f32.
 Axes: R rows (r of one slice), H hidden, V vocabulary, K kept tokens.
 """
 

@@ -158,7 +158,7 @@ def counts_from(arrays: HoldArrays, started_WT: BoolArray) -> HoldCounts:
 
 def rates(counts: HoldCounts) -> tuple[float, ...]:
     """Hold rate of each chain step over all windows."""
-    return tuple(float(r) for r in _rates(counts.counted_WC.sum(0), counts.hit_WC.sum(0)))
+    return tuple(float(r) for r in rates_of(counts.counted_WC.sum(0), counts.hit_WC.sum(0)))
 
 
 def drafts_held(counts: HoldCounts) -> float:
@@ -224,14 +224,14 @@ def paired_gain_se(new: HoldCounts, old: HoldCounts, seed: int = 0) -> float:
 def share_interval(count_W: NDArray[np.float64], of_W: IntArray, seed: int = 0) -> Interval:
     """The interval of Σ count / Σ of, drawn over windows."""
     draws_NW = _draws(len(of_W), seed)
-    return _interval(_rates(draws_NW @ of_W, draws_NW @ count_W).astype(np.float64))
+    return _interval(rates_of(draws_NW @ of_W, draws_NW @ count_W).astype(np.float64))
 
 
 def summed_shares(count_WC: FloatArray, of_WC: IntArray, seed: int = 0) -> Interval:
     """The interval of Σ_C (Σ_W count / Σ_W of), drawn over windows."""
     draws_NW = _draws(len(of_WC), seed)
     return _interval(
-        np.asarray(_rates(draws_NW @ of_WC, draws_NW @ count_WC).sum(1), np.float64)
+        np.asarray(rates_of(draws_NW @ of_WC, draws_NW @ count_WC).sum(1), np.float64)
     )
 
 
@@ -246,10 +246,11 @@ def _draws(windows: int, seed: int) -> FloatArray:
 
 
 def _drawn_rates(counts: HoldCounts, draws_NW: FloatArray) -> FloatArray:
-    return _rates(draws_NW @ counts.counted_WC, draws_NW @ counts.hit_WC)
+    return rates_of(draws_NW @ counts.counted_WC, draws_NW @ counts.hit_WC)
 
 
-def _rates(counted: NDArray[np.number], hit: NDArray[np.number]) -> FloatArray:
+def rates_of(counted: NDArray[np.number], hit: NDArray[np.number]) -> FloatArray:
+    """Hits a row that counts, place by place; 0 where no row does."""
     rate: FloatArray = np.zeros(np.shape(hit))
     np.divide(hit, counted, out=rate, where=counted > 0)
     return rate

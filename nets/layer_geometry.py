@@ -1,7 +1,7 @@
 """One decoder layer's widths, from its tensors' shapes: only the directory knows them.
 
-After a structural compress the header's widths are nominal and layers differ (models.md
-§2.3). Missing and misshapen tensors are refused here, before anything is read. No torch.
+After a structural compress the header's widths are nominal and layers differ. Missing and
+misshapen tensors are refused here, before anything is read. No torch.
 """
 
 from collections.abc import Mapping

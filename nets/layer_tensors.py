@@ -2,8 +2,8 @@
 
 A layer's tensors are named as the `transformers` class names them, each with its axes, a
 letter an axis (`LayerGeometry.sizes` gives the lengths). A container may spell a name
-otherwise, and may hold the experts one by one where the class has them stacked (models.md
-§2.4): a `Part` says which of the container's tensors make one of the class'.
+otherwise, and may hold the experts one by one where the class has them stacked: a `Part`
+says which of the container's tensors make one of the class'.
 """
 
 import re

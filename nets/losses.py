@@ -43,7 +43,7 @@ def tv(logits_RV: Tensor, topk_id_RK: Tensor, topk_p_RK: Tensor) -> Tensor:
     `α = Σ_k min(tp_k, q_k)`, the acceptance that is sure: the whole of it, `Σ_v min(p, q)`,
     lies between α and α + min(P, Q), and what the tail adds isn't known from the top-k. So
     it is in [P, 1], P = 1 − Σ tp, and never below 0 but by rounding. At tp = q the slope of
-    the draft's side is taken, 0. peers.md §4.6; Leviathan et al., arXiv 2211.17192.
+    the draft's side is taken, 0. Leviathan et al., arXiv 2211.17192.
     """
     return row_loss("tv", topk_p_RK, _masses(logits_RV, topk_id_RK))
 

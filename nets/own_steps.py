@@ -2,8 +2,9 @@
 
 Step j's row for start p sees the step-1 keys of positions up to p and one key of each of
 its own later steps. Written as a mask that is j·T keys a row, nearly all of them hidden;
-here the pass over the step-1 keys is merged with the others by their log-sum-exp. The
-formula: performance.md, "Exact round layout in one pass".
+here the pass over the step-1 keys is merged with the others by their log-sum-exp: with m
+the pass's, a_j a later key's logit and t the log-sum-exp of all of these, the output is
+exp(m - t) times the pass's plus exp(a_j - t) times each later value.
 Axes: B windows, N heads, T positions, S keys (step after step), D head_dim.
 """
 

@@ -2,7 +2,7 @@
 
 Legend: B windows, T positions, H hidden, V vocabulary, R rows. Tensors arrive through
 `read(name)`, so any container serves. A module is never moved by `.to(dtype)`: that would
-round the rotary's `inv_freq` to bf16 too and with it every position (models.md §2.6).
+round the rotary's `inv_freq` to bf16 too and with it every position.
 """
 
 from collections.abc import Callable

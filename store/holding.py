@@ -32,11 +32,6 @@ class Locks:
         """The file that flock holds while an artifact is made or set aside."""
         return self.folder / checked_stage(stage) / f"{checked_key(key)}.lock"
 
-    @property
-    def are_leases(self) -> bool:
-        """Whether several machines share this store."""
-        return self._watch() is not None
-
     @contextmanager
     def held(
         self, stage: str, key: str, on_wait: Callable[[], None] | None = None

@@ -88,7 +88,7 @@ def differences(recipe: Recipe, past: Recipe) -> Iterator[Difference]:
     if recipe.version != past.version:
         yield Difference("version", "version", recipe.version, past.version)
     for kind, here, there in (
-        ("setting", _settings(recipe.settings), _settings(past.settings)),
+        ("setting", flat_settings(recipe.settings), flat_settings(past.settings)),
         ("input", _inputs(recipe.inputs), _inputs(past.inputs)),
     ):
         for name in here | there:
@@ -141,13 +141,13 @@ def _number(value: object) -> float | None:
     return float(value) if is_number else None  # type: ignore[arg-type]  # just looked
 
 
-def _settings(value: JsonValue, name: str = "") -> dict[str, JsonValue]:
+def flat_settings(value: JsonValue, name: str = "") -> dict[str, JsonValue]:
     """Nested settings by dotted name; a list counts as one value."""
     if not isinstance(value, dict) or not value:
         return {name: value} if name else {}
     found: dict[str, JsonValue] = {}
     for key, inner in value.items():
-        found |= _settings(inner, f"{name}.{key}" if name else key)
+        found |= flat_settings(inner, f"{name}.{key}" if name else key)
     return found
 
 

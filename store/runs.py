@@ -140,7 +140,7 @@ def _read(path: Path) -> Run | None:
         return None
     was_cut = record.state == "running" and not is_alive and not _is_afar(path, record)
     state: RunState = "interrupted" if was_cut else record.state
-    return Run(record, state, _progress(path.with_name(PROGRESS)))
+    return Run(record, state, read_progress(path.with_name(PROGRESS)))
 
 
 def _is_afar(path: Path, record: RunRecord) -> bool:
@@ -154,7 +154,8 @@ def _is_afar(path: Path, record: RunRecord) -> bool:
     return time.time() - said < BELIEVED_S
 
 
-def _progress(path: Path) -> Json | None:
+def read_progress(path: Path) -> Json | None:
+    """What work last said of itself in a PROGRESS file; None if nothing can be read."""
     try:
         said = json.loads(path.read_bytes())
     except (OSError, ValueError):

@@ -1,6 +1,6 @@
 """Where a draft comes from: a model file's `model.mtp.*`, or the tensors a stage trained.
 
-Also the stage `start_draft`: a fresh draft from a trunk's last layer (models.md §4.4).
+Also the stage `start_draft`: a fresh draft from a trunk's last layer (healing.md §3).
 """
 
 import math

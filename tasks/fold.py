@@ -1,4 +1,4 @@
-"""fold_model: a smaller model, some layers dropped, FFN neurons cut (models.md §7)."""
+"""fold_model: a smaller model, some layers dropped, FFN neurons cut."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path

@@ -5,7 +5,6 @@ misses a `Pending` one, whose content nobody knows yet. So a plan is made by the
 as the run and cannot disagree with it.
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -19,6 +18,7 @@ from store.inputs import Digestible
 from store.keys import plain_json
 from store.manifest import WORK, Manifest, Recipe, key_of
 from store.nearest import Cost, Difference, cost, nearest
+from store.runs import PROGRESS, read_progress
 from store.store import Store
 
 FREE = Cost(0, 0.0)
@@ -153,11 +153,9 @@ class Planner:
         out = self.store.path(stage, key)
         if not out.exists():
             return None
-        try:
-            line = json.loads((out / WORK / "progress.json").read_bytes())["line"]
-        except (OSError, ValueError, KeyError):
-            return "an earlier run broke off here"
-        return f"an earlier run broke off here ({line})"
+        said = read_progress(out / WORK / PROGRESS)
+        where = f" ({said['line']})" if said is not None and "line" in said else ""
+        return f"an earlier run broke off here{where}"
 
     def _manifests(self, stage: str) -> list[Manifest]:
         if self._past is None:

@@ -31,6 +31,7 @@ from store.locks import Hold
 from store.manifest import WORK, Recipe, key_of
 from store.origin import Stopwatch
 from store.record import Reference, read_reference, record_name
+from store.runs import PROGRESS
 from store.space import bytes_in, refuse_little_room
 from store.store import Store
 from store.using import take_hold
@@ -220,7 +221,7 @@ class _Call:
 
     def _filled(self, out: Path) -> Reference:
         watch = Stopwatch()
-        progress = FiledProgress(self.runtime.progress, out / WORK / "progress.json")
+        progress = FiledProgress(self.runtime.progress, out / WORK / PROGRESS)
         runtime = replace(self.runtime, progress=progress)
         with device_slot(runtime.slots if self.stage.on_device else None):
             filled = self.stage.fill(out, self.settings, runtime, **self.inputs)

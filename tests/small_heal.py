@@ -12,8 +12,11 @@ from conf.load import check
 from conf.schema import RunConfig
 from flows.heal import run_heal
 from nets.trunk import build_trunk
+from store.artifact import Artifact
 from store.store import Store
+from tasks.pack import PackSettings, pack_windows
 from tasks.report import ReportFiles
+from tasks.sources import open_set
 from tasks.stage import Runtime
 from tests.builders import TinyModel, TinySpec, tiny_qwen3, write_model
 
@@ -118,6 +121,20 @@ def small_ground(root: Path) -> Ground:
     student = write_model(root / "model.cmf", model)
     data = write_records(root / "own.jsonl", records)
     return Ground(student, data, root / "store", model, records)
+
+
+def packed(ground: Ground, runtime: Runtime, tokens: int) -> Artifact:
+    """The first tokens of a ground's text in windows, every tenth of them held out."""
+    data = open_set(f"{ground.data}@{tokens}", runtime.store.digests)
+    settings = PackSettings(
+        window=WINDOW, depth=2, split="windows", names=("own",), tokens=(tokens,)
+    )
+    return pack_windows(settings, runtime, sets=[data], tokenizer=None)
+
+
+def shard_states(runtime: Runtime) -> list[str]:
+    """What came of each shard a pass asked for: ran or cached."""
+    return [e.state for e in runtime.ledger.events if e.name == "trunk_shard"]
 
 
 def short_heal(root: Path, student: Path, /, **changes: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Decoders and an MTP block in plain loops, f64, from models.md §3 and §4.
+"""Decoders and an MTP block in plain loops, f64; the block as in healing.md §3.
 
 One position, one head at a time. What a layer is shows in its tensors' names. Nothing is
 shared with `nets` or `transformers`.

@@ -60,7 +60,7 @@ def test_a_trunk_of_14b_is_counted_by_hand() -> None:
     assert TRUNKS["14B"].weights == 34 * layer + 2 * 248_320 * 5120 == 14_129_561_600
     assert TRUNKS["14B"].draft_weights == layer + 2 * 5120 * 5120
     assert round(TRUNKS["70B"].weights / 1e9, 1) == 70.6
-    # performance.md g, without attention: 25.5 GF a token, 7.2 GF a row and step.
+    # Worked out by hand, without attention: 25.5 GF a token, 7.2 GF a row and step.
     flops = TRUNKS["14B"].token_flops(2048) - TRUNKS["14B"].attention_flops(2048)
     assert flops == pytest.approx(25.5e9, rel=0.01)
     assert TRUNKS["14B"].step_flops() == pytest.approx(7.2e9, rel=0.04)

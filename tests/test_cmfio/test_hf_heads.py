@@ -15,7 +15,7 @@ from tests.tiny_checkpoints import HIDDEN, Wishes, make_checkpoint
 
 torch.set_num_threads(1)
 PLAIN = Wishes(shards=1, is_composite=False)
-# Written out from models.md §4.3: a name of the block, and all around it.
+# As the checkpoints spell them: a name of the block, and all around it.
 NAMES = {
     "qwen3_5": {
         "mtp.fc.weight": "model.mtp.eh_proj.weight",

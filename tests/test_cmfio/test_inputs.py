@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.gguf_files import write_gguf
 from tests.test_cmfio.command import FULL, cmf, shell, without_power
 from tests.tiny_checkpoints import Wishes, make_checkpoint
 
@@ -38,6 +39,24 @@ def test_what_isnt_a_file_is_bad_input(
     for words in (("import-gguf", name, "out.cmf"), ("import-hf", name, "out.cmf")):
         assert cmf(*words).exit_code == 2, words
     assert not Path("out.cmf").exists()
+
+
+def test_a_model_in_another_format_is_told_what_makes_a_container_of_it(
+    tmp_path: Path,
+) -> None:
+    write_gguf(tmp_path / "m.gguf")
+    folder = make_checkpoint(tmp_path / "hf", "qwen3", Wishes())
+    weights = next(folder.glob("*.safetensors"))
+    assert "; `cmf import-gguf` makes one" in cmf("info", tmp_path / "m.gguf").stderr
+    assert "is given as its folder" in cmf("info", weights).stderr
+    assert cmf("info", folder / "config.json").stderr.endswith("not a .cmf container\n")
+
+
+def test_a_file_isnt_a_missing_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    result = cmf("import-hf", tmp_path / "file", tmp_path / "out.cmf")
+    assert result.exit_code == 2
+    assert "file: is no folder" in result.stderr
 
 
 def test_a_folder_isnt_missing(tmp_path: Path) -> None:

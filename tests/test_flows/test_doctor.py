@@ -1,4 +1,4 @@
-"""`heal doctor` on models that are sound, and on those that people have (cases.md)."""
+"""`heal doctor` on models that are sound, and on those that people have."""
 
 import json
 import re

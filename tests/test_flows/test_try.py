@@ -62,7 +62,8 @@ def test_the_wiring_is_as_healed_or_as_asked(model: Path, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("words", "what"),
     [
-        (["--wiring", "raw"], "wiring.chain"),
+        (["--wiring", "raw"], "HIDDEN/CHAIN"),
+        (["--wiring", "raw/none"], "wiring.chain"),
         (["--dtype", "f16"], "dtype"),
     ],
 )

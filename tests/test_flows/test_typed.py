@@ -62,6 +62,7 @@ def plain(text: str) -> str:
         (["store", "ls", "--store", ""], "argument 3 of `heal store` is empty"),
         (["report"], "`last`; `heal status` lists the runs. Type: heal report RUN"),
         (["run"], "or the name of a shipped one, as own_text. Type: heal run CONFIG"),
+        (["store", "rm"], "begins, or `damaged`. Type: heal store rm NAME..."),
         (
             ["store", "export", "last"],
             "The .tar to write. Type: heal store export NAME OUT",

@@ -15,7 +15,7 @@ from nets.chain import unroll_exact
 from nets.draft import Draft, build_draft
 from nets.source import Batch
 from nets.trunk import build_shared
-from tests.builders import TinyModel
+from tests.builders import TinyModel, tiny_qwen3
 
 KEPT = 6
 
@@ -54,6 +54,17 @@ def jitter(draft: Draft, size: float, seed: int = 0) -> Draft:
         noise = torch.randn(parameter.shape, generator=generator)
         parameter.add_(size * parameter.square().mean().sqrt() * noise)
     return draft
+
+
+def stale(seed: int = 0) -> Draft:
+    """A tiny Qwen3's draft, made stale."""
+    return jitter(draft_of(tiny_qwen3()), 0.3, seed)
+
+
+def qwen3_windows(width: int, windows: int, strange: float = 0.05) -> ListSource:
+    """Windows a tiny Qwen3's draft writes; the last one ends 3 rows early."""
+    lengths = [width] * (windows - 1) + [width - 3]
+    return own_windows(draft_of(tiny_qwen3()), lengths, width, strange)
 
 
 @torch.no_grad()

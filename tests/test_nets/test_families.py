@@ -4,15 +4,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-import torch
 
-from nets.errors import ModelError
 from nets.families import find_family
 from nets.geometry import trunk_geometry
 from tests.builders import (
     TinyModel,
     TinySpec,
-    model_of,
     tiny_ernie,
     tiny_glm,
     tiny_llama,
@@ -25,29 +22,14 @@ from tests.builders import (
     tiny_qwen3_moe,
     tiny_qwen3_next,
 )
+from tests.test_nets.refusals import refusal, with_shape, without
 
 Build = Callable[[TinySpec], TinyModel]
 MOE = {"num_experts": 5, "top_k": 2, "moe_intermediate_size": 16, "norm_topk_prob": True}
 
 
-def without(model: TinyModel, name: str) -> TinyModel:
-    tensors = model.tensors
-    del tensors[name]
-    return model_of(model.arch, tensors)
-
-
-def with_shape(model: TinyModel, name: str, *shape: int) -> TinyModel:
-    return model_of(model.arch, model.tensors | {name: torch.zeros(*shape)})
-
-
 def with_arch(**fields: Any) -> TinyModel:  # Any: whatever a header may say
     return tiny_qwen3(TinySpec(arch=fields))
-
-
-def refusal(model: TinyModel) -> str:
-    with pytest.raises(ModelError) as caught:
-        trunk_geometry(model.arch, model.shapes)
-    return str(caught.value)
 
 
 @pytest.mark.parametrize("arch_name", ["qwen3", "Qwen3", "Qwen3ForCausalLM", "qwen-3"])

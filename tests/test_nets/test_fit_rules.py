@@ -8,14 +8,13 @@ import pytest
 import torch
 
 import nets.optimizer
-from nets.draft import Draft
 from nets.errors import TrainingError
 from nets.evaluate import Compute, evaluate
 from nets.fit_state import FitState
 from nets.training import fit
 from tests.builders import tiny_qwen3
 from tests.oracles.counts import by_starts, by_walk
-from tests.test_nets.chain_source import ListSource, draft_of, jitter, own_windows
+from tests.test_nets.chain_source import ListSource, draft_of, own_windows, stale
 from tests.test_nets.test_training import (
     QUIET,
     SETTINGS,
@@ -32,10 +31,6 @@ torch.set_num_threads(1)
 @pytest.fixture(scope="module")
 def source() -> ListSource:
     return own_windows(draft_of(tiny_qwen3()), [WIDTH] * 12, WIDTH, strange=0.1)
-
-
-def stale() -> Draft:
-    return jitter(draft_of(tiny_qwen3()), 0.3)
 
 
 @pytest.mark.parametrize("by", ["walk", "starts"])

@@ -1,5 +1,6 @@
 """What a setting changes in a run of `fit` itself: loss, target, weights, rows, skips."""
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -18,8 +19,7 @@ from nets.ranks import Share
 from nets.schedule import learning_rate
 from nets.training import FitResult, FitRuntime, FitWindows, fit
 from nets.training_rows import trained_rows
-from tests.builders import tiny_qwen3
-from tests.test_nets.chain_source import ListSource, draft_of, own_windows
+from tests.test_nets.chain_source import ListSource, qwen3_windows, stale
 from tests.test_nets.test_objective import plain_objective
 from tests.test_nets.test_training import (
     QUIET,
@@ -28,7 +28,6 @@ from tests.test_nets.test_training import (
     change,
     gradients,
     plain_chain_losses,
-    stale,
 )
 
 torch.set_num_threads(1)
@@ -38,8 +37,7 @@ FIRST_TWO = FitWindows((0, 1), WINDOWS.held_out)
 
 @pytest.fixture(scope="module")
 def source() -> ListSource:
-    lengths = [WIDTH] * 11 + [WIDTH - 3]
-    return own_windows(draft_of(tiny_qwen3()), lengths, WIDTH, strange=0.05)
+    return qwen3_windows(WIDTH, 12)
 
 
 def one_step(source: ListSource, **fields: object) -> FitResult:
@@ -151,11 +149,20 @@ def test_rows_that_cannot_count_never_reach_the_head(
 def test_a_measure_sends_only_rows_that_count_to_the_head(
     source: ListSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A chain goes on while its tokens are the trunk's own and its drafts held."""
     seen = spied(monkeypatch, nets.evaluate, "measure_rows")
     found = evaluate(stale(), source, WINDOWS.held_out, 3, Compute(4, "f32", 1))
-    counted = found.arrays.counted_WTC.sum((0, 1)).tolist()
-    assert seen == counted
-    assert counted[2] < counted[0]
+    batch, expected = source.batch(WINDOWS.held_out.index), [0, 0, 0]
+    is_own_BT = batch.ids_BT[:, 1:] == batch.topk_id_BTK[:, :-1, 0]
+    for b, length in enumerate(batch.length_B.tolist()):
+        for p, j in itertools.product(range(length), (1, 2, 3)):
+            expected[j - 1] += (
+                p + j < length
+                and bool(is_own_BT[b, p : p + j].all())
+                and bool(found.arrays.hit_WTC[b, p, : j - 1].all())
+            )
+    assert seen == expected
+    assert 0 < expected[2] < expected[0] < 4 * WIDTH
 
 
 def test_a_gradient_that_is_not_finite_is_a_skip_though_the_loss_is(

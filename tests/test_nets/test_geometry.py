@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable
 
 import pytest
-import torch
 
 from nets.errors import ModelError
 from nets.families import find_family
@@ -27,24 +26,9 @@ from tests.builders import (
     tiny_qwen3_5_moe,
     tiny_qwen3_moe,
 )
+from tests.test_nets.refusals import refusal, with_shape, without
 
 Build = Callable[[TinySpec], TinyModel]
-
-
-def without(model: TinyModel, name: str) -> TinyModel:
-    tensors = model.tensors
-    del tensors[name]
-    return model_of(model.arch, tensors)
-
-
-def with_shape(model: TinyModel, name: str, *shape: int) -> TinyModel:
-    return model_of(model.arch, model.tensors | {name: torch.zeros(*shape)})
-
-
-def refusal(model: TinyModel) -> str:
-    with pytest.raises(ModelError) as caught:
-        trunk_geometry(model.arch, model.shapes)
-    return str(caught.value)
 
 
 def test_an_unknown_extra_tensor_is_refused() -> None:

@@ -23,7 +23,13 @@ from tests.oracles.losses import tail_kl_row
 from tests.oracles.order import reference_order
 from tests.oracles.rounds import DecodingDraft
 from tests.oracles.trunk import Rows
-from tests.test_nets.chain_source import ListSource, draft_of, jitter, own_windows
+from tests.test_nets.chain_source import (
+    ListSource,
+    draft_of,
+    own_windows,
+    qwen3_windows,
+    stale,
+)
 from tests.test_nets.test_training import through_files, with_bad_windows
 
 torch.set_num_threads(1)
@@ -56,12 +62,7 @@ def settings_of(layout: str, **fields: object) -> TrainSettings:
 
 @pytest.fixture(scope="module")
 def source() -> ListSource:
-    lengths = [WIDTH] * 10 + [WIDTH - 3]
-    return own_windows(draft_of(tiny_qwen3()), lengths, WIDTH, strange=0.05)
-
-
-def stale(seed: int = 0) -> Draft:
-    return jitter(draft_of(tiny_qwen3()), 0.3, seed)
+    return qwen3_windows(WIDTH, 11)
 
 
 def doubles_of(draft: Draft) -> dict[str, Rows]:
@@ -241,7 +242,7 @@ def test_a_run_cut_anywhere_ends_bit_equal(source: ListSource, layout: str) -> N
             assert torch.equal(tensor, cut.tensors()[name]), f"{name}, cut at {at}"
 
 
-def test_a_step_that_is_not_finite_halves_the_loss_scale(source: ListSource) -> None:
+def test_b7_a_step_that_is_not_finite_halves_the_loss_scale(source: ListSource) -> None:
     result, _, states = run_saving(with_bad_windows(source, 5), settings_of("rows"))
     assert result.skipped > 0
     assert states[-1].facts.loss_scale == 4096 / 2**result.skipped

@@ -22,7 +22,14 @@ from nets.objective import chain_sums
 from nets.source import Windows
 from nets.training import FitRuntime, FitWindows, fit
 from tests.builders import tiny_llama, tiny_qwen3
-from tests.test_nets.chain_source import ListSource, draft_of, jitter, own_windows
+from tests.test_nets.chain_source import (
+    ListSource,
+    draft_of,
+    jitter,
+    own_windows,
+    qwen3_windows,
+    stale,
+)
 
 torch.set_num_threads(1)
 
@@ -55,12 +62,7 @@ def change(**fields: object) -> TrainSettings:
 
 @pytest.fixture(scope="module")
 def source() -> ListSource:
-    lengths = [WIDTH] * 11 + [WIDTH - 3]
-    return own_windows(draft_of(tiny_qwen3()), lengths, WIDTH, strange=0.05)
-
-
-def stale() -> Draft:
-    return jitter(draft_of(tiny_qwen3()), 0.3)
+    return qwen3_windows(WIDTH, 12)
 
 
 def plain_chain_losses(

@@ -119,7 +119,7 @@ def test_where_wiring_changes_nothing_the_format_s_own_is_taken(convention: Wiri
 def wired_rounds(
     ids: Sequence[int], hidden: Rows, tensors: dict[str, Rows], plain: Plain, wiring: Wiring
 ) -> dict[tuple[int, int], Rows]:
-    """Rounds one at a time, each norm applied where models.md §4.2 has it."""
+    """Rounds one at a time, each norm applied where healing.md §3 has it."""
     if wiring.hidden == "normed":
         hidden = np.stack(
             [norm(h, tensors["model.norm.weight"], plain.eps) for h in hidden]

@@ -33,11 +33,6 @@ def runtime(tmp_path: Path) -> Runtime:
     return runtime
 
 
-def run_in(store: Store) -> str:
-    (run,) = runs(store.root)
-    return run.record.id
-
-
 @pytest.mark.parametrize("how", ["last", "id", "its beginning", "report"])
 def test_a_run_and_what_it_made_are_taken_in(
     runtime: Runtime, tmp_path: Path, how: str

@@ -56,7 +56,7 @@ def test_on_a_border_is_part_of_the_key_and_its_number_is_not() -> None:
     assert shard_digest([0] * 4) != WindowShard(IDS, np.array([4])).content_digest
 
 
-def test_rows_are_those_of_each_record_alone(laid: Ground, tmp_path: Path) -> None:
+def test_b2_rows_are_those_of_each_record_alone(laid: Ground, tmp_path: Path) -> None:
     runtime = Runtime(store=Store(tmp_path / "store"))
     data = open_set(f"{laid.data}@{TOKENS}", runtime.store.digests)
     packing = PackSettings(

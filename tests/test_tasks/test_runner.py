@@ -18,33 +18,23 @@ from store.store import Store
 from tasks.errors import RunnerError
 from tasks.interrupt import Stopped
 from tasks.model_file import open_model
-from tasks.pack import PackSettings, pack_windows
 from tasks.placed_trunk import placed_trunk
 from tasks.shard_rows import ShardSettings
-from tasks.sources import open_set
 from tasks.stage import Runtime
 from tasks.trunk_pass import run_trunk
 from tasks.work import Order, Outcome, Told
 from tests.builders import write_model
 from tests.hands import DASK, Counted, Hands, in_threads
-from tests.small_heal import WINDOW, Ground, small_model
+from tests.small_heal import WINDOW, Ground, packed, shard_states, small_model
 
 TOKENS = 7 * WINDOW + 20  # eight windows in three shards
 SETTINGS = ShardSettings(topk=8, dtype="f32", window=WINDOW, compile=False)
 SHARDS = ["trunk_shard"] * 3
 
 
-def windows_of(ground: Ground, runtime: Runtime) -> Artifact:
-    data = open_set(f"{ground.data}@{TOKENS}", runtime.store.digests)
-    settings = PackSettings(
-        window=WINDOW, depth=2, split="windows", names=("own",), tokens=(TOKENS,)
-    )
-    return pack_windows(settings, runtime, sets=[data], tokenizer=None)
-
-
 def run_pass(ground: Ground, root: Path, **how: object) -> tuple[Artifact, Runtime]:
     runtime = replace(Runtime(Store(root), progress=Counted()), **how)  # type: ignore[arg-type]  # fields by name
-    windows = windows_of(ground, runtime)
+    windows = packed(ground, runtime, TOKENS)
     trunk = open_model(ground.student, runtime).trunk
     return run_trunk(trunk, windows, SETTINGS, 3, runtime), runtime
 
@@ -58,10 +48,6 @@ def arrays(root: Path) -> dict[str, bytes]:
         for path in files
         if path.name not in told
     }
-
-
-def states(runtime: Runtime) -> list[str]:
-    return [e.state for e in runtime.ledger.events if e.name == "trunk_shard"]
 
 
 @pytest.fixture
@@ -79,7 +65,7 @@ def test_workers_make_the_same_bytes_under_the_same_keys(
     assert arrays(tmp_path / "there") == arrays(tmp_path / "here")
     assert len(hands.orders) == 3
     # The run tells of them as made by itself, and counts each token once.
-    assert states(runtime) == ["ran"] * 3
+    assert shard_states(runtime) == ["ran"] * 3
     assert isinstance(runtime.progress, Counted)
     assert runtime.progress.bars["trunk pass"] == [TOKENS, 0]
     assert not [*(tmp_path / "there" / "locks").glob("seen-*")]
@@ -90,13 +76,13 @@ def test_a_cached_pass_asks_nobody_and_a_lost_shard_only_for_itself(
 ) -> None:
     first, runtime = run_pass(finished, tmp_path, runner=DASK)
     _, again = run_pass(finished, tmp_path, runner=DASK)
-    assert (hands.opened, states(again)) == (1, ["cached"] * 3)
+    assert (hands.opened, shard_states(again)) == (1, ["cached"] * 3)
     lost = runtime.store.parts(first)[1]
     runtime.store.set_aside(lost.stage, lost.key)
     hands.orders.clear()
     # One shard: a cluster started for it would do no better than this process.
     _, last = run_pass(finished, tmp_path, runner=DASK)
-    assert (hands.orders, states(last)) == ([], ["cached", "ran", "cached"])
+    assert (hands.orders, shard_states(last)) == ([], ["cached", "ran", "cached"])
     runtime.store.set_aside(lost.stage, lost.key)
     there = Runner("dask", None, "tcp://127.0.0.1:8786", 1)
     _, last = run_pass(finished, tmp_path, runner=there)
@@ -228,7 +214,7 @@ def test_a_rerun_resumes_at_the_shard(
         run_pass(finished, tmp_path, runner=DASK)
     monkeypatch.setattr(hands, "submit", whole)
     _, runtime = run_pass(finished, tmp_path, runner=DASK)
-    assert states(runtime) == ["cached", "ran", "ran"]
+    assert shard_states(runtime) == ["cached", "ran", "ran"]
 
 
 def test_no_worker_for_long_is_an_error(

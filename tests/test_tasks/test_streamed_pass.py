@@ -18,14 +18,12 @@ from store.store import Store
 from tasks.compute_weights import compute_weights
 from tasks.interrupt import StopFlag, Stopped
 from tasks.model_file import open_model
-from tasks.pack import PackSettings, pack_windows
 from tasks.progress import SilentProgress
 from tasks.shard_rows import ShardSettings
-from tasks.sources import open_set
 from tasks.stage import Runtime
 from tasks.trunk_pass import run_trunk
 from tests.builders import TinySpec, tiny_qwen3, write_model
-from tests.small_heal import VOCAB, WINDOW, Ground
+from tests.small_heal import VOCAB, WINDOW, Ground, packed, shard_states
 
 SHARD_WINDOWS, WINDOWS = 3, 8
 TOKENS = (WINDOWS - 1) * WINDOW + 20
@@ -65,11 +63,7 @@ def runtime_of(folder: Path, **changes: Any) -> Runtime:
 
 
 def passed(ground: Ground, runtime: Runtime, **changes: Any) -> Artifact:
-    data = open_set(f"{ground.data}@{TOKENS}", runtime.store.digests)
-    pack = PackSettings(
-        window=WINDOW, depth=2, split="windows", names=("own",), tokens=(TOKENS,)
-    )
-    windows = pack_windows(pack, runtime, sets=[data], tokenizer=None)
+    windows = packed(ground, runtime, TOKENS)
     given = {"topk": 8, "dtype": "f32", "window": WINDOW, "compile": False, **changes}
     trunk = open_model(ground.student, runtime).trunk
     settings = ShardSettings.model_validate(given)
@@ -78,10 +72,6 @@ def passed(ground: Ground, runtime: Runtime, **changes: Any) -> Artifact:
 
 def contents(joined: Artifact, runtime: Runtime) -> list[str]:
     return [part.content_digest for part in runtime.store.parts(joined)]
-
-
-def states(runtime: Runtime) -> list[str]:
-    return [e.state for e in runtime.ledger.events if e.name == "trunk_shard"]
 
 
 @pytest.fixture
@@ -133,7 +123,7 @@ def test_only_missing_shards_are_streamed(
     progress = Shown()
     again = replace(runtime, progress=progress, ledger=type(runtime.ledger)())
     assert contents(passed(finished, again), again) == contents(wanted, runtime)
-    assert states(again) == ["cached", "ran", "cached"]
+    assert shard_states(again) == ["cached", "ran", "cached"]
     assert progress.done["layers over 3 windows"] == LAYERS
     assert progress.done["trunk pass"] == TOKENS
 
@@ -154,7 +144,7 @@ def test_a_stop_between_layers_keeps_the_shards_that_are_done(
         passed(finished, runtime)
     on = runtime_of(tmp_path, placement="stream")
     found = passed(finished, on)
-    assert states(on) == ["cached", "ran", "ran"]
+    assert shard_states(on) == ["cached", "ran", "ran"]
     wanted = runtime_of(tmp_path / "other", placement="resident")
     assert contents(found, on) == contents(passed(finished, wanted), wanted)
 

@@ -13,19 +13,16 @@ from torch import Tensor, nn
 from conf.errors import ConfigError
 from nets.layer import run_layer
 from nets.layer_geometry import LayerGeometry
-from store.artifact import Artifact
 from store.store import Store
 from tasks.model_file import open_model
-from tasks.pack import PackSettings, pack_windows
 from tasks.packed import Windows, read_windows
 from tasks.shard_rows import ShardSettings
-from tasks.sources import open_set
 from tasks.stage import Runtime
 from tasks.trunk_pass import resolve_compile, run_trunk
 from tasks.trunk_rows import TrunkRows, read_rows
 from tests.builders import tiny_qwen3_5, write_model
 from tests.oracles.trunk import Plain, logits, raw_rows
-from tests.small_heal import WINDOW, Ground
+from tests.small_heal import WINDOW, Ground, packed
 
 PLAIN = Plain(layers=2, head_dim=8, eps=1e-6, theta=1e6)
 SHARD_WINDOWS = 3
@@ -37,18 +34,10 @@ def runtime(tmp_path: Path) -> Runtime:
     return Runtime(store=Store(tmp_path / "store"))
 
 
-def windows_of(finished: Ground, runtime: Runtime) -> Artifact:
-    data = open_set(f"{finished.data}@{TOKENS}", runtime.store.digests)
-    settings = PackSettings(
-        window=WINDOW, depth=2, split="windows", names=("own",), tokens=(TOKENS,)
-    )
-    return pack_windows(settings, runtime, sets=[data], tokenizer=None)
-
-
 def passed(
     finished: Ground, runtime: Runtime, settings: ShardSettings
 ) -> tuple[Windows, TrunkRows]:
-    windows = windows_of(finished, runtime)
+    windows = packed(finished, runtime, TOKENS)
     trunk = open_model(finished.student, runtime).trunk
     rows = run_trunk(trunk, windows, settings, SHARD_WINDOWS, runtime)
     return read_windows(windows), read_rows(rows, runtime)
@@ -137,7 +126,7 @@ def test_compile_auto_is_on_where_it_pays(  # noqa: PLR0913 — a row of the tab
     monkeypatch.setattr("tasks.trunk_pass.has_compiler", lambda: has_compiler)
     # The tiny model: two layers of 32, where the rule was measured on 30 of 576.
     monkeypatch.setattr("tasks.trunk_pass.COMPILE_FROM", 150_000 * 2 * 32)
-    windows = windows_of(finished, runtime)
+    windows = packed(finished, runtime, TOKENS)
     counted = windows.manifest.model_copy(update={"numbers": {"tokens": tokens}})
     trunk = open_model(finished.student, runtime).trunk
     assert resolve_compile("auto", trunk, replace(windows, manifest=counted)) is is_on
@@ -147,7 +136,7 @@ def test_compile_without_a_compiler_is_refused(
     finished: Ground, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tasks.trunk_pass.has_compiler", lambda: False)
-    windows = windows_of(finished, runtime)
+    windows = packed(finished, runtime, TOKENS)
     trunk = open_model(finished.student, runtime).trunk
     assert resolve_compile(wanted=False, trunk=trunk, windows=windows) is False
     with pytest.raises(ConfigError, match=r"there is no C\+\+ compiler"):
@@ -159,7 +148,7 @@ def test_layers_that_are_not_compiled_say_why(
 ) -> None:
     monkeypatch.setattr("tasks.trunk_pass.has_compiler", lambda: True)
     monkeypatch.setattr("tasks.trunk_pass.COMPILE_FROM", 0)
-    windows = windows_of(finished, runtime)
+    windows = packed(finished, runtime, TOKENS)
     path = write_model(tmp_path / "hybrid.cmf", tiny_qwen3_5())
     trunk = open_model(path, runtime).trunk
     assert resolve_compile("auto", trunk, windows) is False

@@ -1,7 +1,10 @@
-"""A strict reader of the page on the standard library's parser; knows nothing of ui."""
+"""A strict reader of pages on the standard library's parser, and of tables; not of ui."""
 
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
+from typing import Any
+
+from starlette.testclient import TestClient
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
 
@@ -58,3 +61,11 @@ def read_page(html: str) -> Page:
     if page.open:
         raise AssertionError(f"never closed: {page.open}")
     return page
+
+
+def compared_rows(client: TestClient, table: str, query: str) -> list[dict[str, Any]]:
+    """A table of the comparison that a query asks for."""
+    answer = client.get(f"/api/compare/{table}.json?{query}")
+    assert answer.status_code == 200, answer.text
+    found: list[dict[str, Any]] = answer.json()["rows"]
+    return found

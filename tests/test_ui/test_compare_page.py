@@ -8,7 +8,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from tests.inspected import HOSTILE
-from tests.test_ui.pages import read_page
+from tests.test_ui.pages import compared_rows, read_page
 from tests.test_ui.sample import measure, sample_report
 from ui.contents import Report
 from ui.inspector.compare_data import (
@@ -34,13 +34,6 @@ def report_of(seen: "Inspected", run: str) -> dict[str, Any]:
     return found
 
 
-def rows(client: TestClient, table: str, query: str) -> list[dict[str, Any]]:
-    answer = client.get(f"/api/compare/{table}.json?{query}")
-    assert answer.status_code == 200, answer.text
-    found: list[dict[str, Any]] = answer.json()["rows"]
-    return found
-
-
 def heal(name: str, report: Report | None, config: str = "") -> Heal:
     return Heal(
         id=name, state="done", note="", asked=Asked(name, (), "exact", "tail_kl"),
@@ -55,7 +48,7 @@ def said(pair: Comparison) -> str:
 
 def test_two_heals_stand_beside_each_other(client: TestClient, seen: "Inspected") -> None:
     a, b = (report_of(seen, run)["measures"] for run in (seen.done, seen.longer))
-    told = rows(client, "drafts", f"a={seen.done}&b={seen.longer}")
+    told = compared_rows(client, "drafts", f"a={seen.done}&b={seen.longer}")
     assert {row["draft"] for row in told} == {"stale", "healed"}
     for row in told:
         one, two = a[row["draft"]], b[row["draft"]]
@@ -72,16 +65,16 @@ def test_two_heals_stand_beside_each_other(client: TestClient, seen: "Inspected"
 def test_settings_that_differ_are_those_alone(
     client: TestClient, seen: "Inspected"
 ) -> None:
-    told = rows(client, "settings", f"a={seen.done}&b={seen.longer}")
+    told = compared_rows(client, "settings", f"a={seen.done}&b={seen.longer}")
     assert told == [{"setting": "train.steps", "a": "12", "b": "16"}]
-    assert rows(client, "settings", f"a={seen.done}&b={seen.cached}") == []
+    assert compared_rows(client, "settings", f"a={seen.done}&b={seen.cached}") == []
 
 
 def test_one_heal_is_compared_before_and_after_by_its_own_pairing(
     client: TestClient, seen: "Inspected"
 ) -> None:
     report = report_of(seen, seen.done)
-    (row,) = rows(client, "drafts", f"a={seen.done}")
+    (row,) = compared_rows(client, "drafts", f"a={seen.done}")
     assert row["a_value"] == report["measures"]["stale"]["drafts_held"]
     assert row["b_value"] == report["measures"]["healed"]["drafts_held"]
     assert row["difference"] == report["gain"]["value"]
@@ -101,7 +94,7 @@ def test_tables_and_plots_download(
 ) -> None:
     query = f"a={seen.done}&b={seen.longer}"
     lines = client.get(f"/api/compare/{table}.csv?{query}").text.splitlines()
-    assert len(lines) == 1 + len(rows(client, table, query)) > 1
+    assert len(lines) == 1 + len(compared_rows(client, table, query)) > 1
     for plot in ("held", "kl", "loss", "speed"):
         answer = client.get(f"/api/compare/plots/{plot}.svg?{query}")
         assert answer.status_code == 200
@@ -123,7 +116,7 @@ def test_heals_without_measures_are_compared_as_far_as_they_go(
         assert "B has no measures to compare" in page.text
         assert HOSTILE not in page.text
         assert client.get(f"/compare?a={run}").status_code == 200
-    assert rows(client, "drafts", f"a={seen.failed}&b={seen.cut}") == []
+    assert compared_rows(client, "drafts", f"a={seen.failed}&b={seen.cut}") == []
     assert (
         "alert(&#39;x&#39;)" in client.get(f"/compare?a={seen.done}&b={seen.failed}").text
     )

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -13,19 +13,12 @@ from nets.hold_views import to_depth
 from store.artifact import Artifact
 from store.store import Store
 from tasks.measure import read_holds
-from tests.test_ui.pages import read_page
+from tests.test_ui.pages import compared_rows, read_page
 from ui.inspector import pairing
 from ui.inspector.sums import TABLE, Pair, Sums, read_sums
 
 if TYPE_CHECKING:
     from tests.inspected import Inspected
-
-
-def rows(client: TestClient, table: str, query: str) -> list[dict[str, Any]]:
-    answer = client.get(f"/api/compare/{table}.json?{query}")
-    assert answer.status_code == 200, answer.text
-    found: list[dict[str, Any]] = answer.json()["rows"]
-    return found
 
 
 def measured(seen: "Inspected", run: str, label: str) -> Artifact:
@@ -50,10 +43,10 @@ def test_heals_of_the_same_windows_are_paired(
     client: TestClient, seen: "Inspected"
 ) -> None:
     query = f"a={seen.done}&b={seen.longer}"
-    (row,) = [r for r in rows(client, "drafts", query) if r["draft"] == "healed"]
+    (row,) = [r for r in compared_rows(client, "drafts", query) if r["draft"] == "healed"]
     se = paired_gain_se(counts(seen, seen.longer), counts(seen, seen.done))
     assert row["half_width_95"] == pytest.approx(1.959964 * se)
-    same = [r for r in rows(client, "drafts", query) if r["draft"] == "stale"]
+    same = [r for r in compared_rows(client, "drafts", query) if r["draft"] == "stale"]
     assert [(r["difference"], r["half_width_95"]) for r in same] == [(0.0, 0.0)]
     page = client.get(f"/compare?{query}")
     assert "held-out windows, so differences here and below are paired" in page.text
@@ -75,7 +68,11 @@ def test_speed_is_what_the_drafts_of_each_depth_are_worth(
     client: TestClient, seen: "Inspected"
 ) -> None:
     query = f"a={seen.done}&b={seen.longer}&verify=1.5&draft=0.25"
-    told = {r["depth"]: r for r in rows(client, "speed", query) if r["draft"] == "healed"}
+    told = {
+        r["depth"]: r
+        for r in compared_rows(client, "speed", query)
+        if r["draft"] == "healed"
+    }
     assert set(told) == {1, 2}
     for depth, row in told.items():
         new, old = (counts(seen, run, depth) for run in (seen.longer, seen.done))
@@ -90,7 +87,7 @@ def test_shares_of_rounds_are_those_that_the_counts_give(
     client: TestClient, seen: "Inspected"
 ) -> None:
     query = f"a={seen.done}&b={seen.longer}"
-    told = [r for r in rows(client, "rounds", query) if r["draft"] == "healed"]
+    told = [r for r in compared_rows(client, "rounds", query) if r["draft"] == "healed"]
     assert [r["held"] for r in told] == [0, 1, 2]
     assert sum(r["a_value"] for r in told) == pytest.approx(1.0)
     found = counts(seen, seen.done)
@@ -102,7 +99,7 @@ def test_shares_of_rounds_are_those_that_the_counts_give(
 def test_acceptance_is_told_by_temperature_with_its_difference(
     client: TestClient, seen: "Inspected"
 ) -> None:
-    told = rows(client, "sampling", f"a={seen.done}&b={seen.longer}")
+    told = compared_rows(client, "sampling", f"a={seen.done}&b={seen.longer}")
     assert {r["tokens"] for r in told} == {"drawn", "first"}
     assert all(r["is_paired"] is (r["difference_low"] is not None) for r in told)
     assert any(r["is_paired"] for r in told)
@@ -136,8 +133,8 @@ def test_what_cannot_be_paired_says_why(
     query = f"a={seen.done}&b={seen.longer}"
     assert said in read_page(client.get(f"/compare?{query}").text).text
     for table in ("drafts", "steps", "rounds", "speed", "sampling"):
-        assert not any(r["is_paired"] for r in rows(client, table, query))
-    (row,) = [r for r in rows(client, "drafts", query) if r["draft"] == "healed"]
+        assert not any(r["is_paired"] for r in compared_rows(client, table, query))
+    (row,) = [r for r in compared_rows(client, "drafts", query) if r["draft"] == "healed"]
     sides = [(row[f"{s}_high_95"] - row[f"{s}_low_95"]) / 2 for s in "ab"]
     assert row["half_width_95"] == pytest.approx(float(np.hypot(*sides)))
 

@@ -9,11 +9,11 @@ from typing import Literal
 import yaml
 from pydantic import JsonValue
 
+from store.nearest import flat_settings
 from ui.contents import DRAFTS, DraftName, Rate, Report, SetMeasure
 from ui.figures import digest
 from ui.inspector.heal_list import Heal
 from ui.inspector.pairing import Pairing
-from ui.inspector.reasons import flat_settings
 from ui.page import on_sets
 
 ABSENT_SETTING = "unset"

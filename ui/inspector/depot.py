@@ -1,6 +1,5 @@
 """What pages read of a store: runs, artifacts, reports, each parsed once a change."""
 
-import json
 import os
 import threading
 from collections import defaultdict
@@ -16,7 +15,7 @@ from store.artifact import Artifact
 from store.errors import ArtifactDamaged, BadName
 from store.keys import RESERVED, checked_key, checked_stage
 from store.manifest import MANIFEST, RECORD, WORK, Json, Manifest
-from store.runs import PROGRESS, Run, runs
+from store.runs import PROGRESS, Run, read_progress, runs
 from store.store import Store
 from ui.contents import Report
 
@@ -164,7 +163,7 @@ class Depot:
 
     def progress(self, stage: str, key: str) -> Json | None:
         """What an unfinished artifact last said of its work."""
-        return _json(self._path(stage, key) / WORK / PROGRESS)
+        return read_progress(self._path(stage, key) / WORK / PROGRESS)
 
     def _path(self, stage: str, key: str) -> Path:
         try:
@@ -264,11 +263,3 @@ def _report(path: Path) -> Report:
             f"{path}: the report was written by another version of mtp-heal, or its bytes "
             "changed. Run its command again to have it written anew."
         ) from error
-
-
-def _json(path: Path) -> Json | None:
-    try:
-        said = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return None
-    return said if isinstance(said, dict) else None

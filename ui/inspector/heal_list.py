@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 import yaml
 
+from store.nearest import flat_settings
 from store.runs import Run
 from ui.contents import Report
 from ui.figures import duration
 from ui.inspector.depot import Damaged, Depot, NotHere
-from ui.inspector.reasons import flat_settings
 
 HealState = Literal["running", "done", "cached", "interrupted", "failed", "damaged", "gone"]
 NOTE_CHARACTERS = 140

@@ -1,10 +1,11 @@
 """The tables of one heal as data: every figure its page spells, whole."""
 
+from store.nearest import flat_settings
 from ui.contents import Report
 from ui.inspector.answer import Table, as_table
 from ui.inspector.heal_list import Heal
 from ui.inspector.lineage import Lineage
-from ui.inspector.reasons import flat_settings, spell
+from ui.inspector.reasons import spell
 from ui.inspector.rounds import curves, shares
 from ui.inspector.use_tables import use_tables
 from ui.page import on_sets

@@ -6,7 +6,7 @@ from pydantic import JsonValue
 
 from store.keys import canonical_json
 from store.manifest import Manifest
-from store.nearest import Difference, Nearest, nearest
+from store.nearest import Difference, Nearest, flat_settings, nearest
 from ui.figures import digest
 from ui.inspector.depot import Depot
 
@@ -57,16 +57,6 @@ def _line(
     difference = changed.get((kind, name))
     was = None if difference is None else spell(difference.there)
     return Setting(kind, name, spell(value), was)
-
-
-def flat_settings(value: JsonValue, name: str = "") -> dict[str, JsonValue]:
-    """Nested settings by dotted name; a list counts as one value."""
-    if not isinstance(value, dict) or not value:
-        return {name: value} if name else {}
-    found: dict[str, JsonValue] = {}
-    for key, inner in value.items():
-        found |= flat_settings(inner, f"{name}.{key}" if name else key)
-    return found
 
 
 def spell(value: JsonValue) -> str:

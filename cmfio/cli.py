@@ -7,11 +7,10 @@ from typing import Annotated
 import typer
 
 from cmfio.cli_output import EXIT_FAILURE, bar, refusing, say, speaking
-from cmfio.cli_words import Commands
+from cmfio.cli_words import Commands, VersionAsked
 
 app = typer.Typer(
     cls=Commands,
-    help="Look into .cmf model containers, check, compare, convert, import, export.",
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
@@ -32,6 +31,11 @@ Threads = Annotated[int, typer.Option(min=1, help="Threads that encode.")]
 def main() -> None:
     """The console script."""
     app()
+
+
+@app.callback()
+def program(is_version_asked: VersionAsked = False) -> None:
+    """Look into .cmf model containers, check, compare, convert, import, export."""
 
 
 @app.command()

@@ -1,9 +1,28 @@
 """What `cmf` and `heal` say of a line that lacks something."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
+
+
+def _tell_version(is_asked: bool) -> None:
+    if is_asked:
+        from importlib.metadata import version
+
+        typer.echo(f"mtp-heal {version('mtp-heal')}")
+        raise typer.Exit
+
+
+VersionAsked = Annotated[
+    bool,
+    typer.Option(
+        "--version",
+        is_eager=True,
+        callback=_tell_version,
+        help="Say which version this is, and end.",
+    ),
+]
 
 
 class Commands(TyperGroup):

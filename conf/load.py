@@ -15,6 +15,8 @@ Model = TypeVar("Model", bound=BaseModel)
 Raw = dict[str, Any]  # parsed YAML: checked by pydantic right after
 
 SHIPPED = Path(__file__).parent
+# A key that only the configuration of another command has.
+COMMANDS = {"watch": "heal reheal", "demo": "heal demo --model"}
 # Said to whoever gives a model where its configuration is asked for.
 MODEL_GOES_INTO = "a configuration is YAML, in which `student:` names the model"
 
@@ -104,6 +106,10 @@ def load_config(
     raw = read_yaml(path)
     for override in overrides:
         apply_override(raw, override)
+    for key in COMMANDS.keys() & raw.keys() - model.model_fields.keys():
+        raise ConfigError(
+            f"{path}: has `{key}`: it is for `{COMMANDS[key]}`, see its --help"
+        )
     return check(model, raw, str(path))
 
 

@@ -11,6 +11,7 @@ from conf.training import TrainConfig
 
 Choice: TypeAlias = Literal["auto"] | bool
 Placement: TypeAlias = Literal["auto", "resident", "stream"]
+StartKind: TypeAlias = Literal["own", "init", "fresh"]
 
 
 class DataSpec(Settings):
@@ -196,6 +197,13 @@ class RunConfig(Settings):
     taps: TapsConfig | None = None
     dump: bool = False
     runtime: RuntimeConfig = RuntimeConfig()
+
+    @property
+    def start(self) -> StartKind:
+        """Whose draft is trained."""
+        if self.start_from_last_layer:
+            return "fresh"
+        return "own" if self.init is None else "init"
 
     def contradictions(self) -> Iterator[str]:
         """What one section says against another."""

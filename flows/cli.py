@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cmfio.cli_words import Commands
+from cmfio.cli_words import Commands, VersionAsked
 from conf.machine import keep_freed_memory
 from flows.command import (
     BAD_INPUT,
@@ -38,26 +38,8 @@ app = typer.Typer(
 LOOK, MORE = "Looking", "Models and the store"
 
 
-def _tell_version(is_asked: bool) -> None:
-    if is_asked:
-        from importlib.metadata import version
-
-        tell(f"mtp-heal {version('mtp-heal')}")
-        raise typer.Exit
-
-
 @app.callback()
-def program(
-    is_version_asked: Annotated[
-        bool,
-        typer.Option(
-            "--version",
-            is_eager=True,
-            callback=_tell_version,
-            help="Say which version this is, and end.",
-        ),
-    ] = False,
-) -> None:
+def program(is_version_asked: VersionAsked = False) -> None:
     """Retrains a stale multi-token-prediction draft on its own trunk.
 
     Begin with `heal demo`, or with your own model: `heal doctor MODEL TEXT`.

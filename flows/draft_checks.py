@@ -42,16 +42,21 @@ def refuse_foreign_init(student: ModelFile, init: ModelFile) -> None:
             raise InputError(f"{init.path}: {found.what}; {found.todo}")
 
 
-def no_draft(path: Path) -> InputError:
-    """The refusal of a model without `model.mtp.*`, with the two ways on."""
+WAYS = (
+    "name a model that has one with `init`, or set start_from_last_layer: true to start a "
+    "fresh draft"
+)
+
+
+def no_draft(path: Path, ways: str = WAYS) -> InputError:
+    """The refusal of a model without `model.mtp.*`, with the ways on."""
     with open_weights(path) as model:
         is_promised = model.header.arch.mtp is not None
         by = _described_by(model)
     lost = f", though its {by} promises one: it was dropped on the way"
     return InputError(
         f"{path}: carries no MTP draft (no model.mtp.* tensors)"
-        f"{lost if is_promised else ''}; name a model that has one with `init`, or set "
-        "start_from_last_layer: true to start a fresh draft"
+        f"{lost if is_promised else ''}; {ways}"
     )
 
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from store.manifest import RECORD
+from store.pins import LAST
 from store.runs import Run, runs
 from tasks.errors import InputError
 
-LAST = "last"
 SHOWN_KEY = 12
 
 

@@ -17,7 +17,7 @@ SHOWN_NAME = 40
 Name = Annotated[
     str,
     typer.Argument(
-        metavar="NAME", help="A run's id, stage/key, or the beginning of either."
+        metavar="NAME", help="A run's id, stage/key, the beginning of either, or `last`."
     ),
 ]
 

@@ -94,7 +94,9 @@ def _try(
     runtime = open_runtime(RuntimeConfig(), store, make_progress())
     model = open_model(path, runtime)
     if not model.has_draft:
-        raise no_draft(path)
+        raise no_draft(
+            path, "there is nothing to try; heal run can give it a draft, see `heal doctor`"
+        )
     wiring, by = _wiring_of(model, given.wiring)
     dtype = resolve_dtype(given.dtype, runtime.device)
     trying = Trying(given.tokens, given.depth, wiring, dtype)

@@ -104,23 +104,6 @@ def spliced_rows(
     return carried_BTH
 
 
-def unroll_stride(
-    draft: ChainBlock, laid: Laid, hidden_BTH: Tensor, depth: int, stride: Stride
-) -> Iterator[ChainStep]:
-    """Steps 1…depth of the chains from a stride's starts, all from the last forward.
-
-    Step j's row for start p is at position p+j-1 and sees everything before it, rows of
-    earlier chains included: a window's first chain alone is what a decode has.
-    """
-    carried_BTH = spliced_rows(draft, laid, hidden_BTH, depth, stride)
-    output_BTH = laid.block(draft, laid.inputs(draft, carried_BTH, 1))
-    starts_BT = stride.starts(laid)
-    for step in range(1, depth + 1):
-        # Rolled round are rows whose chain would leave the window: never alive.
-        at_start_BTH = output_BTH.roll(1 - step, dims=1)
-        yield ChainStep(step, at_start_BTH, starts_BT & laid.alive(step))
-
-
 def _later(rows: Tensor, by: int) -> Tensor:
     """Rows moved `by` ≥ 1 positions on, zeros before them; [B, T, …]."""
     moved = torch.zeros_like(rows)

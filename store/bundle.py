@@ -59,8 +59,8 @@ def wanted(store: Store, name: str) -> tuple[list[str], list[Item]]:
     lineage = Lineage(listed, models_in(store, listed))
     book = {run.record.id: run for run in runs(store.root)}
     done = [one for one, run in book.items() if run.record.report is not None]
-    named = done[:1] if name == "last" else runs_called(store, name)
-    if len(named) > 1 or (name == "last" and not named):
+    named = runs_called(store, name)
+    if len(named) > 1:
         raise UnknownName(
             f"{name!r} begins the ids of {len(named)} finished runs; heal status lists them"
         )

@@ -7,6 +7,7 @@ import shutil
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -110,6 +111,13 @@ def finish(out: Path, recipe: Recipe, result: StageResult, origin: Origin) -> Re
 def drop_work(out: Path) -> None:
     """Delete what only a broken-off run would need."""
     shutil.rmtree(out / WORK, ignore_errors=True)
+
+
+def drop_broken(out: Path) -> None:
+    """Delete half an artifact but for `work/`; nothing is left where nothing can resume."""
+    prepare(out)
+    with suppress(OSError):  # not empty: there is something to resume
+        out.rmdir()
 
 
 def make_read_only(path: Path) -> None:

@@ -8,6 +8,7 @@ from store.store import Store
 from store.upkeep import chosen, items
 
 PINS = "pins"
+LAST = "last"
 
 
 def pinned(store: Store) -> set[str]:
@@ -31,13 +32,27 @@ def unpin(store: Store, name: str) -> bool:
 
 
 def runs_called(store: Store, name: str) -> list[str]:
-    """The ids of the runs that a name, or its beginning, fits."""
-    ids = [run.record.id for run in runs(store.root)]
+    """The ids of the runs that a name, or its beginning, fits; `last` is one that ended.
+
+    UnknownName for `last` where none has.
+    """
+    book = runs(store.root)
+    if name == LAST:
+        done = [run.record.id for run in book if run.record.report is not None]
+        if not done:
+            raise UnknownName(
+                f"no run in {store.root} has finished; heal status lists them"
+            )
+        return done[:1]
+    ids = [run.record.id for run in book]
     return [one for one in ids if one == name] or [i for i in ids if i.startswith(name)]
 
 
 def name_of(store: Store, name: str) -> str:
-    """The run's id or the artifact's name that a user means; UnknownName for neither."""
+    """The run's id or the artifact's name that a user means; UnknownName for neither.
+
+    `last` is the newest run that came to its end.
+    """
     fitting = runs_called(store, name)
     if len(fitting) > 1:
         raise UnknownName(

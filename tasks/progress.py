@@ -75,10 +75,14 @@ class LineProgress:
 
     @contextmanager
     def task(self, name: str, **how: Unpack[Counting]) -> Iterator[Bar]:
-        """A bar that prints a line when `every_s` have passed since the last."""
+        """A bar that prints a line when `every_s` have passed since the last.
+
+        One of no known length that counted nothing leaves no line.
+        """
         bar = TimedBar(Count(name, **how, clock=self.clock), self.every_s, self._print)
         yield bar
-        self._print(bar.count)
+        if bar.count.done or bar.count.total is not None:
+            self._print(bar.count)
 
     def say(self, text: str) -> None:
         """Print the line."""

@@ -11,7 +11,7 @@ import yaml
 
 from conf.base import Settings
 from conf.machine import describe
-from conf.schema import Cost, RunConfig
+from conf.schema import Cost, RunConfig, StartKind
 from nets.hold import HoldCounts, count_walk, drafts_held, paired_gain_se
 from store.artifact import Artifact
 from store.ledger import StageEvent
@@ -109,11 +109,12 @@ class ReportSettings(Settings):
     title: str
     command: str
     config: str
+    start: StartKind
     cost: Cost | None
     stages: tuple[StageRow, ...]
 
 
-@stage("report", version=4)
+@stage("report", version=5)
 def report(  # noqa: PLR0913 — a stage's inputs, each with a digest of its own
     out: Path,
     settings: ReportSettings,
@@ -148,6 +149,7 @@ def report_of(story: HealStory, runtime: Runtime) -> Artifact:
     settings = ReportSettings(
         title=Path(story.config.student).stem,
         command=story.command,
+        start=story.config.start,
         cost=None if cost == "timed" else cost,
         config=yaml.safe_dump(story.config.model_dump(mode="json"), sort_keys=False),
         stages=_stage_rows(story),
@@ -183,6 +185,7 @@ def _tell(settings: ReportSettings, parts: _Parts) -> Report:
     return Report(
         title=settings.title,
         made=datetime.now(UTC),
+        start=settings.start,
         depth=int(parts.measures["stale"].numbers["depth"]),
         measures=measured,
         gain=_difference(walks["healed"], walks["stale"]) if has_gain else None,

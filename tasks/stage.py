@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from store.artifact import Artifact
 from store.completion import (
     StageResult,
+    drop_broken,
     drop_work,
     finish,
     mark_resumed,
@@ -213,7 +214,7 @@ class _Call:
                 reference = self._filled(out)
                 place_filled(self.store, self.stage.name, self.key, out, hold)
             except Exception as error:
-                prepare(out)  # half an artifact is of no use and may fill the disk
+                drop_broken(out)  # half an artifact is of no use and may fill the disk
                 if hold.is_lost and not isinstance(error, LeaseLost):
                     raise LeaseLost(self.recipe.stage, str(self.store.root)) from error
                 raise

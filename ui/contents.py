@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
-from conf.schema import Cost
+from conf.schema import Cost, StartKind
 
 DraftName = Literal["source", "stale", "healed", "control", "fresh"]
 StageState = Literal["cached", "ran", "resumed"]
@@ -266,10 +266,11 @@ class StageRow(Part):
 
 
 class Report(Part):
-    """A whole heal. `gain` is healed − stale; `by_set` names in measures are data sets."""
+    """A whole heal. `start` is whose draft stale was, `gain` healed − stale."""
 
     title: str
     made: datetime
+    start: StartKind = "own"
     depth: Annotated[int, Field(ge=1)]
     measures: Annotated[dict[DraftName, Measure], Field(min_length=1)]
     gain: Difference | None = None

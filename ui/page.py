@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from conf.schema import StartKind
 from ui.contents import DraftName, Rate, Report, SetMeasure
 from ui.figures import count, fixed, percent, percent_sign, span, with_error
 from ui.plots import Axis, Mark, headline, nice_axis, scale, strip
@@ -15,7 +16,18 @@ MEANINGS: dict[DraftName, str] = {
     "control": "same steps, spent on the source trunk",
     "fresh": "a new draft, same steps",
 }
+STARTS: dict[StartKind, str] = {
+    "own": MEANINGS["stale"],
+    "init": "another model's draft on this trunk",
+    "fresh": "a new draft from the trunk's last layer, untrained",
+}
 ALL = "all data"
+
+
+def meanings(report: Report) -> dict[DraftName, str]:
+    """What each draft of this report is, in a few words."""
+    known = MEANINGS | {"stale": STARTS[report.start]}
+    return {name: known[name] for name in report.drafts}
 
 
 @dataclass(frozen=True)
@@ -151,7 +163,8 @@ def _draft_group(
     whole = title == ALL or len(report.set_names) == 1
     gain = report.gain if whole else report.gain_by_set.get(title)
     lines = tuple(
-        _draft_line(title, name, measure, axis) for name, measure in by_draft.items()
+        _draft_line(report, title, name, measure, axis)
+        for name, measure in by_draft.items()
     )
     return DraftGroup(
         title=title,
@@ -161,12 +174,14 @@ def _draft_group(
     )
 
 
-def _draft_line(title: str, name: DraftName, measure: SetMeasure, axis: Axis) -> DraftLine:
+def _draft_line(
+    report: Report, title: str, name: DraftName, measure: SetMeasure, axis: Axis
+) -> DraftLine:
     interval = span(measure.interval)
     label = f"{title}, {name}: {fixed(measure.drafts_held)} drafts held, 95 % {interval}"
     return DraftLine(
         name=name,
-        meaning=MEANINGS[name],
+        meaning=meanings(report)[name],
         strip=strip(axis, [Mark(name, measure.drafts_held, measure.interval)], label),
         held=fixed(measure.drafts_held),
         interval=interval,

@@ -83,7 +83,9 @@ def summary_markdown(report: Report) -> str:
     if report.codecs:
         parts.append(
             _table(
-                ("codec", "draft", "file", "held", "to keep"), _codec_rows(report), left=1
+                ("codec", "draft", "file", "held", "to keep, ± s.e."),
+                _codec_rows(report),
+                left=1,
             )
         )
     fence = _fence(report.command)

@@ -164,7 +164,12 @@ def _on_set(report: Report, draft: str, name: str) -> SetMeasure | None:
 
 def doubts(report: Report) -> tuple[str, ...]:
     """What to know before believing the sentence; empty when nothing speaks against it."""
-    found = [*_rivals(report), *_thin_ground(report), *_coarse_codecs(report)]
+    found = [
+        *_start(report),
+        *_rivals(report),
+        *_thin_ground(report),
+        *_coarse_codecs(report),
+    ]
     losing = losing_sets(report)
     if losing:
         found.append(f"Worse on {', '.join(losing)}, whatever the whole says.")
@@ -172,6 +177,15 @@ def doubts(report: Report) -> tuple[str, ...]:
         steps = counted(report.training.skipped, "training step")
         found.append(f"Skipped, since not finite: {steps}.")
     return tuple(found)
+
+
+def _start(report: Report) -> list[str]:
+    """That what is called stale never was this model's draft."""
+    if report.start == "fresh":
+        return ["No draft was healed: stale is a new one, before its training."]
+    if report.start == "init":
+        return ["Stale is another model's draft, as it is on this trunk."]
+    return []
 
 
 def _rivals(report: Report) -> list[str]:

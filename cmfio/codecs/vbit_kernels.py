@@ -94,8 +94,7 @@ def split(packed: U8, bits: U8, starts: U64, codes: U64) -> None:
         pairs_mask = ((Word(1) << (b + b)) - Word(1)) * Word(0x0000_0001_0000_0001)
         for i in range(codes.shape[1]):
             w = codes[r, i] >> (Word(64) - Word(8) * b)
-            w = (w << Word(32)) | (
-                w >> (Word(4) * b)
-            )  # what is past its four is masked below
+            # What is past its four is masked below.
+            w = (w << Word(32)) | (w >> (Word(4) * b))
             w = ((w & pairs_mask) << Word(16)) | ((w >> (b + b)) & pairs_mask)
             codes[r, i] = ((w & bytes_mask) << Word(8)) | ((w >> b) & bytes_mask)

@@ -46,6 +46,12 @@ def test_defaults_are_those_of_healing_md(tmp_path: Path) -> None:
     assert DataSpec(path="a").tokens == 393_216
 
 
+@pytest.mark.parametrize(("name", "command"), [("nightly", "reheal"), ("demo", "demo")])
+def test_the_configuration_of_another_command_names_it(name: str, command: str) -> None:
+    with pytest.raises(ConfigError, match=f"is for `heal {command}"):
+        load_config(RunConfig, name)
+
+
 def test_overrides_reach_nested_settings(tmp_path: Path) -> None:
     path = written(tmp_path, MINIMAL)
     config = load_config(RunConfig, path, ["train.lr=1e-5", "pack.window=64"])

@@ -39,8 +39,9 @@ def test_help_fits_80_columns_and_says_all(
     assert (command.help or "").strip()
 
 
-def test_version_is_the_installed_one() -> None:
-    shown = CliRunner().invoke(heal_app, ["--version"])
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_version_is_the_installed_one(program: str) -> None:
+    shown = CliRunner().invoke(PROGRAMS[program], ["--version"])
     assert (shown.exit_code, shown.output) == (
         0,
         f"mtp-heal {metadata.version('mtp-heal')}\n",

@@ -79,6 +79,7 @@ def test_without_draft_tokenizer_or_prompt(model: Path, tmp_path: Path) -> None:
     bare = write_model(tmp_path / "bare.cmf", tiny_qwen3(TinySpec(draft=None, vocab=300)))
     code, _, err = tried(str(bare), "abc", *options(tmp_path))
     assert (code, "carries no MTP draft" in err) == (2, True)
+    assert "there is nothing to try; heal run can give it a draft" in err
     mute = write_model(tmp_path / "mute.cmf", small_model())
     code, _, err = tried(str(mute), "abc", *options(tmp_path))
     assert (code, "carries no tokenizer" in err) == (2, True)

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from nets.chain import ChainStep, unroll_exact
+from nets.chain import ChainBlock, ChainStep, unroll_exact
 from nets.draft import Draft, build_draft
-from nets.layouts import Laid, Stride, spliced_rows, stride_at, unroll_rows, unroll_stride
+from nets.layouts import Laid, Stride, spliced_rows, stride_at, unroll_rows
 from nets.records import pieces_of
 from nets.trunk import build_shared
 from tests.builders import TinyModel, tiny_llama, tiny_qwen3
@@ -32,6 +32,23 @@ RECORD_BT = torch.tensor(
 BUILDS = [tiny_llama, tiny_qwen3]
 # f32 against f64 over a handful of products of 32 terms of size about 1, a layer a step.
 CLOSE = 2e-5
+
+
+def unroll_stride(
+    draft: ChainBlock, laid: Laid, hidden_BTH: Tensor, depth: int, stride: Stride
+) -> Iterator[ChainStep]:
+    """Steps 1…depth of the chains from a stride's starts, one forward of spliced rows.
+
+    Step j's row for start p is at position p+j-1 and sees everything before it, rows of
+    earlier chains included.
+    """
+    carried_BTH = spliced_rows(draft, laid, hidden_BTH, depth, stride)
+    output_BTH = laid.block(draft, laid.inputs(draft, carried_BTH, 1))
+    starts_BT = stride.starts(laid)
+    for step in range(1, depth + 1):
+        # Rolled round are rows whose chain would leave the window: never alive.
+        at_start_BTH = output_BTH.roll(1 - step, dims=1)
+        yield ChainStep(step, at_start_BTH, starts_BT & laid.alive(step))
 
 
 def test_rows_reads_each_step_at_its_start() -> None:

@@ -82,7 +82,15 @@ def test_a_name_is_a_run_an_artifact_or_told_to_be_too_short(tmp_path: Path) -> 
     store = runtime.store
     assert name_of(store, ids[0]) == ids[0]
     assert name_of(store, one.name[:20]) == one.name
-    with pytest.raises(UnknownName, match="begins the ids of 2 runs; give more of it"):
+    with pytest.raises(UnknownName, match=r"no run in .* has finished"):
+        name_of(store, "last")  # both ended without a report
+    for report in (one.name, None):
+        last = open_run(tmp_path, "heal run", "")
+        assert last is not None
+        last.end("done" if report else "failed", report=report)
+        ids.append(last.record.id)
+    assert name_of(store, "last") == ids[2]
+    with pytest.raises(UnknownName, match="begins the ids of 4 runs; give more of it"):
         name_of(store, ids[0][:2])
     with pytest.raises(UnknownName, match="'write_text' is a stage; name one of its 2"):
         name_of(store, "write_text")

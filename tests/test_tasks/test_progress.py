@@ -104,6 +104,20 @@ def test_a_log_has_a_line_every_few_seconds_and_one_at_the_end() -> None:
     ]
 
 
+def test_only_a_task_of_no_known_length_that_counted_nothing_leaves_no_line() -> None:
+    stream = io.StringIO()
+    progress = LineProgress(stream)
+    with progress.task("checking", unit="bytes"):
+        pass
+    assert stream.getvalue() == ""
+    with progress.task("training", total=3, unit="steps"):
+        pass
+    with progress.task("reading", unit="bytes") as bar:
+        bar.advance(5)
+    lines = stream.getvalue().splitlines()
+    assert [line.split(":")[0] for line in lines] == ["training", "reading"]
+
+
 def test_a_task_that_fails_has_no_last_line() -> None:
     stream = io.StringIO()
     with pytest.raises(ValueError, match="x"), LineProgress(stream).task("a", total=1):

@@ -150,6 +150,7 @@ def test_a_fresh_draft_starts_from_the_last_layer_and_is_trained_whole(
         ),
         ground.store,
     )
+    assert run.files.report.start == "fresh"
     start = load_file(run.path("start_draft") / "draft.safetensors")
     last = bare.read("model.layers.1.mlp.up_proj.weight").half().float().numpy()
     assert np.array_equal(start["model.mtp.layers.0.mlp.up_proj.weight"], last)

@@ -123,6 +123,8 @@ def test_numbers_that_are_no_json_are_an_error_each_time(runtime: Runtime) -> No
         with pytest.raises(NotJson, match=r"numbers\.loss is a numpy\.float32"):
             measure(Text(), runtime)
     assert list(runtime.store.artifacts()) == []
+    # Nothing was there to resume: no empty folder is left to wonder at.
+    assert not list(runtime.store.root.glob("measure/*/"))
 
 
 def test_a_full_disk_is_one_sentence(runtime: Runtime) -> None:

@@ -2,9 +2,11 @@
 
 import pytest
 
+from conf.schema import StartKind
 from tests.test_ui.sample import codecs, measure, sample_report, training
 from ui.answers import answers, best_codec, how_sure, what_next
 from ui.contents import Difference, DraftName, Measure, Report
+from ui.page import meanings
 from ui.verdict import doubts, outcome, verdict
 
 
@@ -148,3 +150,21 @@ def test_no_codec_is_picked_and_no_shipping_advised_for_a_draft_made_worse() -> 
     told = [answer.question for answer in answers(worse)]
     assert "Which codec?" not in told
     assert what_next(worse).short == "Keep the stale draft"
+
+
+@pytest.mark.parametrize(
+    ("start", "said", "meant"),
+    [
+        ("fresh", "No draft was healed: stale is a new one", "from the trunk's last layer"),
+        ("init", "Stale is another model's draft", "another model's draft"),
+    ],
+)
+def test_a_stale_draft_that_never_was_this_models_is_told(
+    start: StartKind, said: str, meant: str
+) -> None:
+    report = compare(0.05, 1.2, None, paired(1.15, 0.03))
+    assert not any("tale" in doubt for doubt in doubts(report))
+    other = report.model_copy(update={"start": start})
+    assert any(doubt.startswith(said) for doubt in doubts(other))
+    assert meant in meanings(other)["stale"]
+    assert meanings(report)["stale"] == "the same draft on the changed trunk"

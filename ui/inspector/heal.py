@@ -33,7 +33,7 @@ from ui.inspector.reasons import earlier
 from ui.inspector.rounds import DepthCurve, curves, rounds_plot, speed_plot
 from ui.inspector.strips import StripRow, stacked
 from ui.measure_tables import measure_tables
-from ui.page import MEANINGS, draft_table, hero, pair, step_blocks
+from ui.page import draft_table, hero, meanings, pair, step_blocks
 from ui.verdict import doubts, verdict
 from ui.wiring import wiring_table
 
@@ -102,7 +102,7 @@ def _report_values(report: Report, verify: float, draft: float) -> Mapping[str, 
         "pareto": pareto_plot(report.codecs) if len(report.codecs) > 1 else Markup(""),
         "figures": training_figures(report.training)[:2] if report.training else (),
         "measured": measure_tables(report), "wiring": wiring_table(report.probe),
-        "facts": provenance_facts(report), "meanings": MEANINGS,
+        "facts": provenance_facts(report), "meanings": meanings(report),
     }  # fmt: skip
 
 

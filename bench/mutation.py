@@ -39,6 +39,7 @@ NETS, CMFIO = "tests/test_nets/test_", "tests/test_cmfio/test_codec"
 CODEC_TESTS = (
     f"{CMFIO}s.py",
     f"{CMFIO}_edges.py",
+    f"{CMFIO}_blocks.py",
     f"{CMFIO}_properties.py",
     f"{CMFIO}_refusals.py",
     "tests/test_cmfio/test_convert.py",

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 from cmfio.codecs.halves import to_f16
+from cmfio.codecs.libm import exp2_of_half, log2_of_half
 from cmfio.codecs.outliers import nth_smallest
 from cmfio.codecs.registry import CODECS, decode_payload
 from cmfio.codecs.words import WORDS
+from cmfio.dtypes import dtype_named
 from cmfio.errors import UnknownCodec
 from tests.oracles.codecs import ORACLES
 
@@ -51,8 +53,10 @@ def test_a_vector_is_read_where_groups_run_on_and_has_no_meaning_elsewhere(
             == matrix.ravel().tolist()
         )
     else:
-        with pytest.raises(UnknownCodec, match=r"w: .* of shape \[64\] has no meaning"):
-            decode_payload(memoryview(payload), dtype, (64,), "w")
+        size = dtype_named(dtype).nbytes((64,)) or 0  # of so many rows of one column
+        for given in (payload, bytes(size)):
+            with pytest.raises(UnknownCodec, match=r"w: .* of shape \[64\] has no meaning"):
+                decode_payload(memoryview(given), dtype, (64,), "w")
 
 
 @pytest.mark.parametrize("name", CODECS)
@@ -110,6 +114,41 @@ def test_ladders_of_rows_whose_groups_differ(name: str, octaves: float) -> None:
     shape[:, 2] = 0
     values = (magnitude * signs * shape).astype(np.float32).reshape(24, -1)
     assert bytes(CODECS[name].encode(values)) == ORACLES[name].encode(values)
+
+
+def test_q2tp_seeks_a_step_two_rungs_up_and_no_further() -> None:
+    """Large values among many of one size: with three rungs another step would win."""
+    groups = [
+        (1.25, 3, 0.39),
+        (1.75, 2, 0.49),
+        (1.375, 3, 0.44),
+        (0.75, 5, 0.29),
+        (1.875, 5, 0.39),
+    ]
+    row = [
+        2.0**-octaves * (1 if place < large else rest)
+        for octaves, large, rest in groups
+        for place in range(32)
+    ]
+    values = np.array([row], np.float32)
+    assert bytes(CODECS["q2tp"].encode(values)) == ORACLES["q2tp"].encode(values)
+
+
+def test_a_dead_group_of_q2tp_adds_nothing_to_a_row_s_error() -> None:
+    """Weights so small that an error of 1 beside theirs would hide them."""
+    draw = np.random.default_rng(7)
+    values = (
+        3e-4 * draw.standard_normal((12, 4, 32)) * 2.0 ** draw.uniform(-3, 0, (12, 4, 1))
+    )
+    values[:, 0] = 0
+    rows = values.astype(np.float32).reshape(12, -1)
+    assert bytes(CODECS["q2tp"].encode(rows)) == ORACLES["q2tp"].encode(rows)
+
+
+def test_tables_of_logarithms_are_of_each_half_once_and_nobody_s_to_change() -> None:
+    assert (log2_of_half().shape, exp2_of_half().shape) == ((1 << 15,), (1 << 16,))
+    for table in (log2_of_half(), exp2_of_half()):
+        assert not table.flags.writeable
 
 
 def test_q1s_reaches_as_many_weights_as_its_indices() -> None:

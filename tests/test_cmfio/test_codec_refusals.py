@@ -137,7 +137,9 @@ def test_whole_numbers_are_read_as_such_and_never_as_weights() -> None:
             words = container.words(name)
             assert words.dtype.itemsize * words.size == container.entries[name].nbytes
             assert WORDS[dtype].encode(words) == container.payload(name)
-            with pytest.raises(UnknownCodec, match=f"{name}.*stored as {dtype}, words"):
+            with pytest.raises(
+                UnknownCodec, match=f"{name}.*stored as {dtype}, words, which"
+            ):
                 container.tensor(name)
         with pytest.raises(UnknownCodec, match="stored as f32, not as whole numbers"):
             container.words("scalar.f32")

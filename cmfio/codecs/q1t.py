@@ -173,8 +173,7 @@ def _digits(groups: F32, is_kept: U8) -> tuple[U8, F32]:
     mean_from(groups, is_kept, border, means_above)
     scales = np.empty((count, 2), np.float32)
     scales[:, 0] = scale16(means)
-    above = scale16(means_above.astype(np.float32))
-    scales[:, 1] = np.where(means_above < 0, scales[:, 0], above)
+    scales[:, 1] = scale16(means_above.astype(np.float32))
     digits, scale = np.empty(groups.shape, np.uint8), np.empty(count, np.float32)
     choose_digits(groups, is_kept, border, scales, digits, scale)
     return digits, scale

@@ -26,7 +26,7 @@ def mean_magnitudes(groups: F32, kept: U8, means: F32) -> None:
 
 @kernel
 def mean_from(groups: F32, kept: U8, least: F32, means: F64) -> None:
-    """The mean magnitude, in f64, of those from `least` on; -1 where there are none."""
+    """The mean magnitude, in f64, of those from `least` on; 0 where there are none."""
     for g in range(groups.shape[0]):
         group, is_kept, border = groups[g], kept[g], least[g]
         added, count = np.float64(0), 0
@@ -35,7 +35,7 @@ def mean_from(groups: F32, kept: U8, least: F32, means: F64) -> None:
             counts = (magnitude >= border) & (is_kept[k] == 0)
             added += np.float64(magnitude) if counts else 0.0
             count += counts
-        means[g] = added / count if count else -1.0
+        means[g] = added / count if count else 0.0
 
 
 @kernel

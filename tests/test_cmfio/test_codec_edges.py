@@ -35,6 +35,9 @@ LIMITS = {
     "q2tp": 1.5 * 65520,
     "vbit": 3 * 65520,
     "vbit_ro": 3 * 65520,
+    "q1t": 65520 / 2,
+    "q1t_overlay": 65520 / 2,
+    "q1t_exact": 65520,
 }
 DTYPES = [name for name, codec in CODECS.items() if codec.dtype == name]
 READ_FLAT = {"f32", "f16", "bf16", "q4_block", "q4_tiled", "q1"}
@@ -143,6 +146,45 @@ def test_a_dead_group_of_q2tp_adds_nothing_to_a_row_s_error() -> None:
     values[:, 0] = 0
     rows = values.astype(np.float32).reshape(12, -1)
     assert bytes(CODECS["q2tp"].encode(rows)) == ORACLES["q2tp"].encode(rows)
+
+
+def test_q1t_exact_takes_what_is_a_thousandth_off_and_no_more() -> None:
+    values = np.zeros((1, 64), np.float32)
+    values[0, 32:35] = 1000, -999, 1000
+    assert CODECS["q1t_exact"].value_problem(values) is None
+    values[0, 34] = 998.99
+    problem = CODECS["q1t_exact"].value_problem(values)
+    assert problem is not None
+    assert problem.place == 34
+
+
+def test_q1t_s_borders_belong_to_what_lies_above_them() -> None:
+    """Mean magnitude 10, with 5s, at half the scale, and 7s, at 0.7 of the mean."""
+    draw = np.random.default_rng(5)
+    groups = draw.choice(
+        [0, 5, 7, 10, 14, 20, 30], (4000, 32), p=[0.1, 0.3, 0.3, 0.1, 0.1, 0.05, 0.05]
+    )
+    groups[:, 0] += 320 - groups.sum(axis=1)
+    groups = groups[(groups[:, 0] >= 0) & (groups[:, 0] < 60)][:96]
+    assert len(groups) == 96
+    values = (
+        (groups * draw.choice([-1, 1], groups.shape)).astype(np.float32).reshape(-1, 64)
+    )
+    assert bytes(CODECS["q1t"].encode(values)) == ORACLES["q1t"].encode(values)
+
+
+def test_a_group_that_q1t_overlay_keeps_whole_has_the_least_scale() -> None:
+    values = np.random.default_rng(6).uniform(-1, 1, (2, 1664)).astype(np.float32)
+    values[1, 320:352] *= 0.1
+    values[1, 320:352] += np.where(values[1, 320:352] > 0, 9, -9)
+    payload = bytes(CODECS["q1t_overlay"].encode(values))
+    assert payload == ORACLES["q1t_overlay"].encode(values)
+    tile = payload[9 * (52 + 10) :][:9]
+    assert tile[2:] == bytes(7)
+
+
+def test_q1t_takes_as_many_columns_as_16_bits_can_say() -> None:
+    assert CODECS["q1t"].shape_problem((1, 1 << 16)) is None
 
 
 def test_tables_of_logarithms_are_of_each_half_once_and_nobody_s_to_change() -> None:

@@ -21,7 +21,7 @@ def mean_magnitudes(groups: F32, kept: U8, means: F32) -> None:
             if not kept[g, k]:
                 added += abs(groups[g, k])
                 count += 1
-        means[g] = added / np.float32(count) if count else np.float32(0)
+        means[g] = added / np.float32(max(count, 1))
 
 
 @kernel
@@ -35,7 +35,7 @@ def mean_from(groups: F32, kept: U8, least: F32, means: F64) -> None:
             counts = (magnitude >= border) & (is_kept[k] == 0)
             added += np.float64(magnitude) if counts else 0.0
             count += counts
-        means[g] = added / count if count else 0.0
+        means[g] = added / max(count, 1)
 
 
 @kernel
@@ -74,10 +74,9 @@ def refit_rows(values: F32, digits: U8, scale: F32) -> None:
         product, square = np.float64(0), np.float64(0)
         for g in range(scale.shape[1]):
             s = np.float64(scale[r, g])
-            row, digit = values[r, 32 * g : 32 * g + 32], digits[r, 32 * g : 32 * g + 32]
-            for k in range(row.shape[0]):
-                level = s if digit[k] else 0.0
-                product += level * np.float64(abs(row[k]))
+            for k in range(32 * g, 32 * g + 32):
+                level = s if digits[r, k] else 0.0
+                product += level * np.float64(abs(values[r, k]))
                 square += level * level
         if square > 1e-20:
             factor = np.float32(min(max(product / square, 0.5), 2.0))

@@ -173,14 +173,25 @@ def test_q1t_s_borders_belong_to_what_lies_above_them() -> None:
     assert bytes(CODECS["q1t"].encode(values)) == ORACLES["q1t"].encode(values)
 
 
-def test_a_group_that_q1t_overlay_keeps_whole_has_the_least_scale() -> None:
+def test_where_both_ways_of_q1t_err_alike_the_first_is_taken() -> None:
+    """Scale 1 with 30 digits, or 1.5 with 15: each misses by 15 · 0.625² and the rest."""
+    values = np.array([[1.5] * 15 + [0.625] * 15 + [0.0625] * 2 + [1] * 32], np.float32)
+    payload = bytes(CODECS["q1t"].encode(values))
+    assert payload == ORACLES["q1t"].encode(values)
+    # Both groups' scale 1, fitted to (31.875 + 32) / 62; 30 digits are six bytes of ones.
+    scale = np.frombuffer(payload[:2], "<f2")[0]
+    assert (scale, payload[2:9]) == (np.float16(63.875 / 62), bytes([121] * 6 + [0]))
+
+
+@pytest.mark.parametrize("kept", [32, 31])
+def test_a_group_that_q1t_overlay_keeps_whole_or_but_for_one(kept: int) -> None:
     values = np.random.default_rng(6).uniform(-1, 1, (2, 1664)).astype(np.float32)
-    values[1, 320:352] *= 0.1
-    values[1, 320:352] += np.where(values[1, 320:352] > 0, 9, -9)
+    values[1, 320 : 320 + kept] *= 0.1
+    values[1, 320 : 320 + kept] += np.where(values[1, 320 : 320 + kept] > 0, 9, -9)
     payload = bytes(CODECS["q1t_overlay"].encode(values))
     assert payload == ORACLES["q1t_overlay"].encode(values)
     tile = payload[9 * (52 + 10) :][:9]
-    assert tile[2:] == bytes(7)
+    assert (tile[2:] == bytes(7)) == (kept == 32)
 
 
 def test_q1t_takes_as_many_columns_as_16_bits_can_say() -> None:

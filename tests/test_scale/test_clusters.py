@@ -72,7 +72,9 @@ def workers(kind: Engine) -> list[int]:
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             after = (folder / "stat").read_text().rpartition(")")[2].split()
-            lines[int(folder.name)] = (folder / "cmdline").read_bytes().decode()
+            lines[int(folder.name)] = (
+                (folder / "cmdline").read_bytes().decode("utf-8", "replace")
+            )
         except OSError:
             continue  # it has ended meanwhile
         parents[int(folder.name)] = int(after[1])

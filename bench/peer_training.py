@@ -30,12 +30,12 @@ from conf.machine import keep_freed_memory, limit_threads
 from flows.ground import Ground, lay_ground, open_sets
 from flows.heal import settings_of
 from flows.wiring import Start
-from nets.draft import draft_from
+from nets.draft import Draft, draft_from
 from nets.evaluate import evaluate
 from nets.fit_state import StepRecord
 from nets.hold import measure_holds
 from nets.training import FitRuntime, FitWindows, fit
-from tasks.drafts import DraftSetting, load_draft
+from tasks.drafts import load_draft
 from tasks.packed import read_windows
 from tasks.row_source import RowSource, chosen_windows, measure_compute
 from tasks.stage import Runtime
@@ -76,7 +76,7 @@ def race(text: str) -> Json:
     ground, runtime = laid(text)
     other, _ = laid("given")
     folder = peers_folder(text, ground, runtime)
-    start = loaded(ground, runtime).draft.tensors()
+    start = loaded(ground, runtime).tensors()
     found: Json = {"stale": held(start, ground, runtime)}
     for lr in RATES:
         for name, said in {"ours": ours(text, lr), "peer": peer(folder, lr)}.items():
@@ -101,7 +101,7 @@ def laid(text: str) -> tuple[Ground, Runtime]:
     return lay_ground(student, config, sets, runtime, text), runtime
 
 
-def loaded(ground: Ground, runtime: Runtime) -> DraftSetting:
+def loaded(ground: Ground, runtime: Runtime) -> Draft:
     """The stale draft, ready to train."""
     model, dtype = ground.model, ground.measure.dtype
     return load_draft(model.trunk, model.draft, None, NORMED, dtype, runtime)
@@ -131,7 +131,7 @@ def ours(text: str, lr: str) -> Json:
 def train_ours(text: str, lr: str) -> Json:
     """Trains without evaluations but the first and the last, as the peer does."""
     ground, runtime = laid(text)
-    packed, draft = read_windows(ground.windows), loaded(ground, runtime).draft
+    packed, draft = read_windows(ground.windows), loaded(ground, runtime)
     wanted = (f"train.lr={lr}", f"train.steps={STEPS}", f"train.eval_every={STEPS}")
     config = heal_config("demo", TEXTS[text], (PROBE, "train.trainable=all", *wanted))
     at: list[float] = []

@@ -65,7 +65,7 @@ class OutputWork:
         )
         label = f"healed {self.shown}{self.suffix}"
         measure = self.ground.measured(file.model.draft, runtime, label)
-        return Written(self.shown, file.file, measure, file.model)
+        return Written(self.settings.codec, self.shown, file.file, measure, file.model)
 
     def is_missing(self, runtime: Runtime) -> bool:
         """Whether something of it is yet to be made; asked as a plan asks, runs nothing."""

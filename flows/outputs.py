@@ -88,7 +88,7 @@ def rewritten(
 
 def publish_outputs(healed: Healed, targets: Sequence[Target], runtime: Runtime) -> None:
     """Copies each written model to the path asked for."""
-    models = {(one.codec.split()[0], one.model.layout): one.model for one in healed.outputs}
+    models = {(one.codec, one.model.layout): one.model for one in healed.outputs}
     for target in targets:
         model = models[target.codec, target.layout]
         if target.layout == "hf":

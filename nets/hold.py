@@ -109,9 +109,8 @@ def on_path(
     numbers the records of a window, row p+j is also in p's.
     """
     windows, width = ids_WT.shape
-    own_WT = np.zeros(
-        (windows, width + depth), bool
-    )  # token p is what the trunk chose at p-1
+    # Whether token p is what the trunk chose at p-1.
+    own_WT = np.zeros((windows, width + depth), bool)
     own_WT[:, 1:width] = ids_WT[:, 1:] == top1_WT[:, :-1]
     own_WT[:, :width] &= np.arange(width) < length_W[:, None]
     if record_WT is not None:
@@ -196,19 +195,20 @@ def held(counts: HoldCounts, seed: int = 0) -> Held:
     counted_C, hit_C = counts.counted_WC.sum(0), counts.hit_WC.sum(0)
     drawn_rate_NC = _drawn_rates(counts, _draws(len(counts.hit_WC), seed))
     drawn_running_NC = np.asarray(np.cumprod(drawn_rate_NC, axis=1), np.float64)
-    running_C = np.cumprod(rates(counts))
+    rate_C = rates_of(counted_C, hit_C)
+    running_C = np.cumprod(rate_C)
     steps = tuple(
         StepRate(
-            rate,
+            float(rate),
             _interval(drawn_rate_NC[:, j]),
             float(running_C[j]),
             _interval(drawn_running_NC[:, j]),
             int(counted_C[j]),
             int(hit_C[j]),
         )
-        for j, rate in enumerate(rates(counts))
+        for j, rate in enumerate(rate_C)
     )
-    return Held(drafts_held(counts), _interval(_drafts_held(drawn_rate_NC)), steps)
+    return Held(float(running_C.sum()), _interval(drawn_running_NC.sum(1)), steps)
 
 
 def drawn_drafts_held(counts: HoldCounts, seed: int = 0) -> FloatArray:

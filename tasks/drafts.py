@@ -5,7 +5,6 @@ Also the stage `start_draft`: a fresh draft from a trunk's last layer (healing.m
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -22,21 +21,12 @@ if TYPE_CHECKING:
     import torch
 
     from nets.draft import Draft
-    from nets.trunk import Shared
 
 DRAFT_NAME = "draft.safetensors"
 
 BEFORE_BLOCK = tuple(DRAFT_PREFIX + part for part in ("enorm.", "hnorm.", "eh_proj."))
 
 DraftSource = ModelPart | Artifact
-
-
-@dataclass(frozen=True)
-class DraftSetting:
-    """A draft and what it shares with its trunk (embedding, head, norm), on one device."""
-
-    draft: "Draft"
-    shared: "Shared"
 
 
 def read_draft_tensors(source: DraftSource) -> dict[str, "torch.Tensor"]:
@@ -81,8 +71,8 @@ def load_draft(
     wiring: Wiring,
     dtype: Literal["bf16", "f32"],
     runtime: Runtime,
-) -> DraftSetting:
-    """A draft ready to run beside a trunk's embedding and head; no trunk layer is read.
+) -> "Draft":
+    """A draft ready to run, its trunk's embedding and head in `shared`; no layer is read.
 
     `init`, if given, replaces the draft's block and output norm, never what comes before.
     """
@@ -106,7 +96,7 @@ def load_draft(
             device=runtime.device,
             dtype=torch_dtype(dtype),
         )
-    return DraftSetting(draft_from(tensors, shared, wiring), shared)
+    return draft_from(tensors, shared, wiring)
 
 
 class StartSettings(Settings):

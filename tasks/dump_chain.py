@@ -15,11 +15,11 @@ from store.artifact import Artifact
 from store.atomic import whole_file
 from store.keys import canonical_json
 from store.manifest import Manifest
-from tasks.drafts import DraftSetting, DraftSource, load_draft
+from tasks.drafts import DraftSource, load_draft
 from tasks.dump_readme import README
 from tasks.errors import InputError
 from tasks.model_file import DRAFT_PREFIX, ModelPart, open_part
-from tasks.packed import Windows, read_windows
+from tasks.packed import Packed, read_windows
 from tasks.stage import Runtime, stage
 from tasks.tensor_file import write_tensors
 from tasks.trunk_rows import TrunkRows, read_rows
@@ -27,6 +27,7 @@ from tasks.trunk_rows import TrunkRows, read_rows
 if TYPE_CHECKING:
     import torch
 
+    from nets.draft import Draft
     from nets.dump import DumpedStep
 
 BEST = 4
@@ -92,8 +93,8 @@ def dump_chain(  # noqa: PLR0913 — a stage's inputs, each with a digest of its
             trunk, trained, None, settings.wiring, settings.dtype, runtime
         )
     _save_tensors(out, sides)
-    for side, setting in sides.items():
-        _dump_side(out, side, setting, packed, trunk_rows, settings, runtime)
+    for side, of_side in sides.items():
+        _dump_side(out, side, of_side, packed, trunk_rows, settings, runtime)
     meta = _meta(settings, windows, rows, before, packed, list(sides))
     for name, text in ((META_NAME, canonical_json(meta)), (README_NAME, README.encode())):
         with whole_file(out / name) as beside:
@@ -101,7 +102,7 @@ def dump_chain(  # noqa: PLR0913 — a stage's inputs, each with a digest of its
     return {"windows": len(packed.length), "depth": settings.depth, "sides": list(sides)}
 
 
-def _save_fixed(out: Path, packed: Windows, rows: TrunkRows) -> None:
+def _save_fixed(out: Path, packed: Packed, rows: TrunkRows) -> None:
     """`len`, `held_out`, `set` [W], `ids` [W, T], `ti` and `tp` [W, T, K]."""
     count, width = packed.ids.shape
     create_array(out, "len", (count,), "u4", "packed")[:] = packed.length.astype("u4")
@@ -116,7 +117,7 @@ def _save_fixed(out: Path, packed: Windows, rows: TrunkRows) -> None:
         tp[window] = rows.read("topk_p", window).astype("f4")
 
 
-def _save_tensors(out: Path, sides: Mapping[str, DraftSetting]) -> None:
+def _save_tensors(out: Path, sides: Mapping[str, "Draft"]) -> None:
     """Embedding, head, `norm`, and of each side what is before and behind its block."""
     import torch
 
@@ -126,8 +127,8 @@ def _save_tensors(out: Path, sides: Mapping[str, DraftSetting]) -> None:
         "head": shared.head_VH,
         "norm": shared.final_norm.state_dict()["weight"],
     }
-    for side, setting in sides.items():
-        own = setting.draft.tensors()
+    for side, draft in sides.items():
+        own = draft.tensors()
         for name in ("eh_proj", "enorm", "hnorm", "norm"):
             tensor = own.get(f"{DRAFT_PREFIX}{name}.weight")
             if tensor is not None:
@@ -149,8 +150,8 @@ def _save_tensors(out: Path, sides: Mapping[str, DraftSetting]) -> None:
 def _dump_side(  # noqa: PLR0913, PLR0917 — what is dumped, and how
     out: Path,
     side: str,
-    setting: DraftSetting,
-    packed: Windows,
+    draft: "Draft",
+    packed: Packed,
     rows: TrunkRows,
     settings: DumpSettings,
     runtime: Runtime,
@@ -161,7 +162,7 @@ def _dump_side(  # noqa: PLR0913, PLR0917 — what is dumped, and how
     from tasks.row_source import RowSource, measure_compute
 
     (total, width), depth = packed.ids.shape, settings.depth
-    arch = setting.shared.arch
+    arch = draft.shared.arch
     best = min(BEST, arch.vocab_size)
     lead = (total, depth, width)
     output = create_array(out, f"{side}_output", (*lead, arch.hidden_size), "f2", "raw")
@@ -176,8 +177,8 @@ def _dump_side(  # noqa: PLR0913, PLR0917 — what is dumped, and how
         for start in range(0, total, compute.batch):
             runtime.stop.check(f"after {start} of {total} windows, begun anew next time")
             chosen = range(start, min(start + compute.batch, total))
-            batch = read_batch(source, chosen, setting.shared.head_VH.device)
-            steps = list(dump_steps(setting.draft, batch, settings.layout, depth, compute))
+            batch = read_batch(source, chosen, draft.shared.head_VH.device)
+            steps = list(dump_steps(draft, batch, settings.layout, depth, compute))
             _refuse_large(steps, chosen, side)
             for place, window in enumerate(chosen):
                 _put(output, window, [s.output_BTH[place].half() for s in steps])
@@ -206,8 +207,8 @@ def _meta(
     settings: DumpSettings,
     windows: Artifact,
     rows: Artifact,
-    before: DraftSetting,
-    packed: Windows,
+    before: "Draft",
+    packed: Packed,
     sides: list[str],
 ) -> dict[str, Any]:
     arch, (count, width) = before.shared.arch, packed.ids.shape

@@ -1,9 +1,8 @@
 """measure_draft: what a draft holds on held-out windows, by the walk and by all starts."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -14,18 +13,20 @@ from store.arrays import Dtype, create_array, open_array
 from store.artifact import Artifact
 from store.manifest import Manifest
 from store.tables import write_table
-from tasks.drafts import DraftSetting, DraftSource, load_draft
+from tasks.drafts import DraftSource, load_draft
 from tasks.measure_chains import chains_json, sampled_windows
 from tasks.measure_numbers import Measured, measured_json
 from tasks.measure_sums import SUMS_TABLE, sums_table
 from tasks.model_file import ModelPart
-from tasks.packed import Windows, read_windows
+from tasks.packed import Packed, read_windows
 from tasks.stage import Runtime, stage
-from tasks.trunk_rows import TrunkRows, read_rows
+from tasks.trunk_rows import read_rows
 from tasks.vocabulary import trimmed_vocabularies
 
 if TYPE_CHECKING:
+    from nets.draft import Draft
     from nets.evaluate import Compute, Evaluation
+    from tasks.row_source import RowSource
 
 
 class MeasureSettings(Settings):
@@ -70,13 +71,39 @@ def measure_draft(  # noqa: PLR0913 — a stage's inputs, each with a digest of 
 
     `init`, if given, replaces the draft's block and output norm.
     """
-    from nets.evaluate import evaluate
-    from tasks.row_source import RowSource, chosen_windows, measure_compute
+    from tasks.row_source import RowSource, measure_compute
 
-    setting = load_draft(trunk, draft, init, settings.wiring, settings.dtype, runtime)
+    loaded = load_draft(trunk, draft, init, settings.wiring, settings.dtype, runtime)
     packed = read_windows(windows)
+    source = RowSource(packed, read_rows(rows, runtime))
     compute = measure_compute(packed, settings.dtype, runtime)
-    total = len(packed.held_out)
+    found = _evaluated(loaded, source, settings, compute, runtime)
+    _save(out, found, packed)
+    measured = Measured(
+        found.arrays, found.place_WTC, found.acceptance_WCN4, settings.temperatures
+    )
+    write_table(out / SUMS_TABLE, sums_table(measured, packed.held_out))
+    vocab = len(loaded.shared.head_VH)
+    return {
+        **measured_json(measured, packed.names, settings.seed),
+        "sampled_chains": _sampled_chains(loaded, source, settings, compute),
+        "vocabulary": trimmed_vocabularies(packed, source.rows, vocab),
+    }
+
+
+def _evaluated(
+    draft: "Draft",
+    source: "RowSource",
+    settings: MeasureSettings,
+    compute: "Compute",
+    runtime: Runtime,
+) -> "Evaluation":
+    """What the chains of every held-out window do; Stopped between batches, if asked."""
+    from nets.evaluate import evaluate
+    from tasks.row_source import chosen_windows
+
+    windows = chosen_windows(source.packed, source.packed.held_out)
+    total = len(windows.index)
     done = 0
     with (
         runtime.stop.heeded(),
@@ -90,63 +117,34 @@ def measure_draft(  # noqa: PLR0913 — a stage's inputs, each with a digest of 
             if done < total:
                 runtime.stop.check(f"after {done} of {total} windows, begun anew next time")
 
-        read = read_rows(rows, runtime)
-        found = evaluate(
-            setting.draft,
-            RowSource(packed, read),
-            chosen_windows(packed, packed.held_out),
+        return evaluate(
+            draft,
+            source,
+            windows,
             settings.depth,
             compute,
             temperatures=settings.temperatures,
             on_windows=on_windows,
         )
-    _save(out, found, packed)
-    told = _Told(setting, packed, read, compute, settings)
-    write_table(out / SUMS_TABLE, sums_table(told.measured(found), packed.held_out))
-    return told.numbers(found)
 
 
-@dataclass(frozen=True)
-class _Told:
-    """What the numbers of a measure are made from, beside what was found."""
+def _sampled_chains(
+    draft: "Draft", source: "RowSource", settings: MeasureSettings, compute: "Compute"
+) -> list[dict[str, Any]]:
+    """What whole chains hold on text the trunk sampled, one line a temperature."""
+    from nets.sampled_chains import sampled_chains
+    from tasks.row_source import chosen_windows
 
-    setting: DraftSetting
-    packed: Windows
-    read: TrunkRows
-    compute: "Compute"
-    settings: MeasureSettings
-
-    def numbers(self, found: "Evaluation") -> dict[str, object]:
-        """As docs/stages.md lists them."""
-        settings, vocab = self.settings, self.setting.shared.head_VH.shape[0]
-        by_temperature = sampled_windows(self.packed, settings.written)
-        return {
-            **measured_json(self.measured(found), self.packed.names, settings.seed),
-            "sampled_chains": [self._chains(t, w) for t, w in by_temperature.items()],
-            "vocabulary": trimmed_vocabularies(self.packed, self.read, vocab),
-        }
-
-    def measured(self, found: "Evaluation") -> Measured:
-        """What the numbers and the sums by window are made from."""
-        temperatures = self.settings.temperatures
-        return Measured(found.arrays, found.place_WTC, found.acceptance_WCN4, temperatures)
-
-    def _chains(self, temperature: float, windows: list[int]) -> dict[str, object]:
-        from nets.sampled_chains import sampled_chains
-        from tasks.row_source import RowSource, chosen_windows
-
-        found = sampled_chains(
-            self.setting.draft,
-            RowSource(self.packed, self.read),
-            chosen_windows(self.packed, windows),
-            self.settings.depth,
-            self.compute,
-            temperature,
-        )
-        return chains_json(found, temperature, self.settings.seed)
+    told = []
+    by_temperature = sampled_windows(source.packed, settings.written)
+    for temperature, index in by_temperature.items():
+        windows = chosen_windows(source.packed, index)
+        found = sampled_chains(draft, source, windows, settings.depth, compute, temperature)
+        told.append(chains_json(found, temperature, settings.seed))
+    return told
 
 
-def _save(out: Path, found: "Evaluation", packed: Windows) -> None:
+def _save(out: Path, found: "Evaluation", packed: Packed) -> None:
     arrays = found.arrays
     planes: dict[str, tuple[npt.NDArray[np.generic], Dtype]] = {
         "counted": (arrays.counted_WTC, "bool"),
@@ -163,7 +161,7 @@ def _save(out: Path, found: "Evaluation", packed: Windows) -> None:
 
 
 def read_holds(artifact: Artifact) -> HoldArrays:
-    """The counts a measure rests on."""
+    """The counts a measure rests on, but not which records were apart: no coverage."""
     read = {
         name: open_array(artifact.path, name)[:]
         for name in ("counted", "hit", "length", "set_index")

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nets.hold import summed_shares
-from tasks.packed import Windows
+from tasks.packed import Packed
 
 if TYPE_CHECKING:
     from nets.sampled_chains import SampledChains
 
 
 def sampled_windows(
-    packed: Windows, written: Sequence[float | None]
+    packed: Packed, written: Sequence[float | None]
 ) -> dict[float, list[int]]:
     """Held-out windows by the temperature above 0 that their set was sampled at."""
     found: dict[float, list[int]] = {}

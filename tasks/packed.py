@@ -13,7 +13,7 @@ TABLE = "windows.arrow"
 
 
 @dataclass(frozen=True)
-class Windows:
+class Packed:
     """Packed windows: `ids` [W, T], padded on the right; lengths, sets, held out.
 
     `record` [W, T] numbers the records of a window from 0, row by row; padding is part of
@@ -38,7 +38,7 @@ class Windows:
         return [int(i) for i in np.flatnonzero(~self.is_held_out)]
 
 
-def read_windows(artifact: Artifact) -> Windows:
+def read_windows(artifact: Artifact) -> Packed:
     """The windows `pack_windows` wrote, padded with an id that no figure ever counts."""
     table = read_table(artifact.path / TABLE)
     rows = table.column("ids").combine_chunks()
@@ -47,7 +47,7 @@ def read_windows(artifact: Artifact) -> Windows:
     pad = int(artifact.manifest.settings["pad"])
     ids = np.full((len(length), width), pad, np.uint32)
     ids[np.arange(width)[None, :] < length[:, None]] = rows.values.to_numpy()
-    return Windows(
+    return Packed(
         ids,
         length,
         table.column("set").to_numpy().astype(np.int64),

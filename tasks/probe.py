@@ -18,7 +18,7 @@ from store.tables import read_table, write_table
 from tasks.drafts import DraftSource, load_draft
 from tasks.errors import InputError
 from tasks.model_file import ModelPart
-from tasks.packed import TABLE, Windows, read_windows
+from tasks.packed import TABLE, Packed, read_windows
 from tasks.stage import Runtime, stage
 from tasks.trunk_rows import read_rows
 
@@ -100,7 +100,7 @@ def probe_draft(  # noqa: PLR0913 — a stage's inputs, each with a digest of it
     from tasks.row_source import RowSource, measure_compute
 
     packed = read_windows(windows)
-    setting = load_draft(trunk, draft, init, settings.convention, settings.dtype, runtime)
+    shipped = load_draft(trunk, draft, init, settings.convention, settings.dtype, runtime)
     source, total = RowSource(packed, read_rows(rows, runtime)), len(packed.length)
     with (
         runtime.stop.heeded(),
@@ -112,7 +112,7 @@ def probe_draft(  # noqa: PLR0913 — a stage's inputs, each with a digest of it
             runtime.stop.check("in the probe of the draft, begun anew next time")
 
         choices = probe_readings(
-            setting.draft,
+            shipped,
             source,
             range(total),
             settings.depth,
@@ -128,7 +128,7 @@ def probe_draft(  # noqa: PLR0913 — a stage's inputs, each with a digest of it
 
 
 def _coverage(
-    packed: Windows, top1_WT: npt.NDArray[np.int64], *, is_isolated: bool
+    packed: Packed, top1_WT: npt.NDArray[np.int64], *, is_isolated: bool
 ) -> dict[str, float]:
     """By data set: the share of rows that can count, as the sample has it."""
     record = packed.record if is_isolated else None

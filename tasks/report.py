@@ -12,7 +12,7 @@ import yaml
 from conf.base import Settings
 from conf.machine import describe
 from conf.schema import Cost, RunConfig, StartKind
-from nets.hold import HoldCounts, count_walk, drafts_held, paired_gain_se
+from nets.hold import HoldArrays, count_walk, drafts_held, paired_gain_se
 from store.artifact import Artifact
 from store.ledger import StageEvent
 from store.tables import read_table
@@ -37,9 +37,10 @@ PAGE, DATA = "report.html", "report.json"
 
 @dataclass(frozen=True)
 class Written:
-    """One output: the codec as it is shown, what was rewritten, its measure, the model."""
+    """One output: its codec, as asked and as shown, the file, its measure, the model."""
 
     codec: str
+    shown: str
     file: Artifact
     measure: Artifact
     model: ModelFile
@@ -162,8 +163,8 @@ def report_of(story: HealStory, runtime: Runtime) -> Artifact:
         probe=story.probe,
         timing=story.healed.timing,
         measures=dict(story.measures),
-        files={one.codec: one.file for one in story.healed.outputs},
-        codecs={one.codec: one.measure for one in story.healed.outputs},
+        files={one.shown: one.file for one in story.healed.outputs},
+        codecs={one.shown: one.measure for one in story.healed.outputs},
     )
 
 
@@ -179,17 +180,15 @@ class _Parts:
 
 
 def _tell(settings: ReportSettings, parts: _Parts) -> Report:
-    measured = {name: _measure(artifact) for name, artifact in parts.measures.items()}
-    walks = {name: count_walk(read_holds(a)) for name, a in parts.measures.items()}
-    has_gain = {"stale", "healed"} <= measured.keys()
+    gain, gain_by_set = _gains(parts)
     return Report(
         title=settings.title,
         made=datetime.now(UTC),
         start=settings.start,
         depth=int(parts.measures["stale"].numbers["depth"]),
-        measures=measured,
-        gain=_difference(walks["healed"], walks["stale"]) if has_gain else None,
-        gain_by_set=_gain_by_set(parts) if has_gain else {},
+        measures={name: _measure(one) for name, one in parts.measures.items()},
+        gain=gain,
+        gain_by_set=gain_by_set,
         training=None if parts.trained is None else _training(parts.trained),
         probe=None if parts.probe is None else _probe(parts.probe),
         codecs=_codecs(parts),
@@ -211,22 +210,28 @@ def _measure(artifact: Artifact) -> Measure:
     )
 
 
-def _difference(new: HoldCounts, old: HoldCounts) -> Difference:
+def _difference(new: HoldArrays, old: HoldArrays) -> Difference:
+    """Of drafts held by the walk, on the same windows in the same order."""
+    walks = count_walk(new), count_walk(old)
     return Difference(
-        value=drafts_held(new) - drafts_held(old),
-        se=paired_gain_se(new, old),
-        windows=len(new.counted_WC),
+        value=drafts_held(walks[0]) - drafts_held(walks[1]),
+        se=paired_gain_se(*walks),
+        windows=len(new.length_W),
     )
 
 
-def _gain_by_set(parts: _Parts) -> dict[str, Difference]:
+def _gains(parts: _Parts) -> tuple[Difference | None, dict[str, Difference]]:
+    """Healed − stale over all windows, then by data set; none without both."""
+    if not {"stale", "healed"} <= parts.measures.keys():
+        return None, {}
     new, old = (read_holds(parts.measures[name]) for name in ("healed", "stale"))
     names: Sequence[str] = parts.windows.manifest.settings["names"]
-    return {
-        name: _difference(count_walk(new.of_set(i)), count_walk(old.of_set(i)))
+    by_set = {
+        name: _difference(new.of_set(i), old.of_set(i))
         for i, name in enumerate(names)
         if (new.set_index_W == i).any()
     }
+    return _difference(new, old), by_set
 
 
 def _training(trained: Artifact) -> Training:
@@ -247,11 +252,12 @@ def _probe(probe: Artifact) -> Probe:
 
 def _codecs(parts: _Parts) -> tuple[CodecRow, ...]:
     keep = parts.codecs.get("keep")
-    kept = None if keep is None else count_walk(read_holds(keep))
+    kept = None if keep is None else read_holds(keep)
     rows = []
     for codec, artifact in parts.codecs.items():
-        mine = count_walk(read_holds(artifact))
-        paired = None if kept is None or codec == "keep" else _difference(mine, kept)
+        paired = None
+        if kept is not None and codec != "keep":
+            paired = _difference(read_holds(artifact), kept)
         rows.append(
             CodecRow(
                 codec=codec,
@@ -273,15 +279,11 @@ def _provenance(parts: _Parts) -> dict[str, Any]:
 
 def _stage_rows(story: HealStory) -> tuple[StageRow, ...]:
     """Every artifact the report rests on, once, in the order they were made."""
-    listed = [
-        story.windows,
-        story.rows,
-        *([] if story.probe is None else [story.probe]),
-        *([] if story.healed.timing is None else [story.healed.timing]),
-        *([] if story.healed.trained is None else [story.healed.trained]),
-        *story.measures.values(),
-    ]
-    for one in story.healed.outputs:
+    healed = story.healed
+    maybe = (story.windows, story.rows, story.probe, healed.timing, healed.trained)
+    listed = [one for one in maybe if one is not None]
+    listed += story.measures.values()
+    for one in healed.outputs:
         listed += [one.file, one.measure]
     unique = {artifact.name: artifact for artifact in listed}
     ordered = sorted(unique.values(), key=lambda artifact: artifact.manifest.started)

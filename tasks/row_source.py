@@ -9,7 +9,7 @@ import torch
 
 from nets.evaluate import Compute
 from nets.source import Batch, Windows
-from tasks.packed import Windows as Packed
+from tasks.packed import Packed
 from tasks.stage import Runtime
 from tasks.trunk_rows import TrunkRows
 

@@ -19,7 +19,7 @@ from store.artifact import Artifact
 from store.manifest import Manifest
 from tasks.errors import InputError
 from tasks.model_file import ModelPart, open_part
-from tasks.packed import Windows, read_windows
+from tasks.packed import Packed, read_windows
 from tasks.placed_trunk import PlacedTrunk, placed_trunk
 from tasks.planning import is_pending
 from tasks.stage import Runtime, stage
@@ -111,7 +111,7 @@ def tap_layers(
 class _HeldOut:
     """The held-out windows and what the trunk pass says of them."""
 
-    packed: Windows
+    packed: Packed
     rows: TrunkRows
 
     @property

@@ -15,7 +15,7 @@ from conf.schema import Cost
 from store.artifact import Artifact
 from tasks.drafts import DraftSource, load_draft
 from tasks.model_file import ModelPart
-from tasks.packed import Windows, read_windows
+from tasks.packed import Packed, read_windows
 from tasks.placed_trunk import load_trunk
 from tasks.stage import Runtime, stage
 from ui.contents import Timing
@@ -65,7 +65,7 @@ def time_decode(
     from nets.decode_times import text_length, time_rounds
 
     whole = load_trunk(trunk, settings.dtype, runtime)
-    shipped = load_draft(trunk, draft, None, settings.wiring, settings.dtype, runtime).draft
+    shipped = load_draft(trunk, draft, None, settings.wiring, settings.dtype, runtime)
     if settings.dtype == "bf16":
         lower_products(shipped)
     length = text_length(CONTEXT, settings.depth, ROUNDS)
@@ -89,7 +89,7 @@ def time_decode(
     }
 
 
-def text_of(packed: Windows, length: int) -> Sequence[int]:
+def text_of(packed: Packed, length: int) -> Sequence[int]:
     """Real tokens of the windows in order, from the first again where they are too few."""
     rows = zip(packed.ids, packed.length, strict=True)
     flat = np.concatenate([row[:real] for row, real in rows])

@@ -78,14 +78,14 @@ def run_training(
     heard = listener if ranks.is_first else Unheard()
     settings, packed = training.settings, read_windows(training.windows)
     given = (training.trunk, training.draft, training.init)
-    setting = load_draft(*given, settings.wiring, settings.dtype, runtime)
+    draft = load_draft(*given, settings.wiring, settings.dtype, runtime)
     checkpoint = Checkpoint(training.out, heard.say)
     resume = checkpoint.load()
     if resume is not None and ranks.is_first:
         mark_resumed(training.out)
     heard.resumed(0 if resume is None else len(resume.facts.steps))
     result = fit(
-        setting.draft,
+        draft,
         RowSource(packed, read_rows(training.rows, runtime)),
         FitWindows(tuple(packed.training), chosen_windows(packed, packed.held_out)),
         settings,
@@ -101,5 +101,5 @@ def run_training(
         ),
     )
     if ranks.is_first:
-        write_draft_tensors(training.out, setting.draft.tensors())
+        write_draft_tensors(training.out, draft.tensors())
     return result

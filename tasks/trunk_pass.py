@@ -20,7 +20,7 @@ from store.manifest import Manifest
 from store.space import free_bytes, refuse_little_room, size_text
 from tasks.errors import InputError
 from tasks.model_file import ModelPart, open_part
-from tasks.packed import Windows, read_windows
+from tasks.packed import Packed, read_windows
 from tasks.pass_trunk import PassTrunk
 from tasks.placement import place_trunk
 from tasks.planning import is_pending
@@ -188,7 +188,7 @@ def _refuse_little_room(
     refuse_little_room(root, missing, "the trunk pass")
 
 
-def _refuse_foreign_ids(packed: Windows, trunk: ModelPart) -> None:
+def _refuse_foreign_ids(packed: Packed, trunk: ModelPart) -> None:
     with open_part(trunk) as container:
         vocab = container.header.arch.vocab_size
     foreign = np.argwhere(packed.ids >= vocab)
@@ -201,7 +201,7 @@ def _refuse_foreign_ids(packed: Windows, trunk: ModelPart) -> None:
         )
 
 
-def _cut(windows: Windows, shard_windows: int, *, isolate: bool) -> Iterator[WindowShard]:
+def _cut(windows: Packed, shard_windows: int, *, isolate: bool) -> Iterator[WindowShard]:
     for start in range(0, len(windows.length), shard_windows):
         part = slice(start, start + shard_windows)
         record = windows.record[part] if isolate else None

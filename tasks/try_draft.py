@@ -73,9 +73,7 @@ def try_draft(model: ModelFile, prompt: str, trying: Trying, runtime: Runtime) -
 
     ids = _prompt_ids(model, prompt)
     trunk = load_trunk(model.trunk, trying.dtype, runtime)
-    draft = load_draft(
-        model.trunk, model.draft, None, trying.wiring, trying.dtype, runtime
-    ).draft
+    draft = load_draft(model.trunk, model.draft, None, trying.wiring, trying.dtype, runtime)
     if trying.dtype == "bf16":
         lower_products(draft)
 

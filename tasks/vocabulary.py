@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tasks.packed import Windows
+from tasks.packed import Packed
 from tasks.trunk_rows import TrunkRows
 
 SIZES = (8192, 16384, 32768)
 
 
 def trimmed_vocabularies(
-    packed: Windows, rows: TrunkRows, vocab: int, sizes: Sequence[int] = SIZES
+    packed: Packed, rows: TrunkRows, vocab: int, sizes: Sequence[int] = SIZES
 ) -> list[dict[str, Any]]:
     """Coverage of each size below `vocab` on the held-out rows; none without training text.
 
@@ -46,7 +46,7 @@ def trimmed_vocabularies(
 
 
 def _most_frequent(
-    packed: Windows, vocab: int, sizes: Sequence[int]
+    packed: Packed, vocab: int, sizes: Sequence[int]
 ) -> npt.NDArray[np.bool_]:
     """For each size, the tokens that training windows hold most often; ties: lower ids."""
     count_V = np.zeros(vocab, np.int64)

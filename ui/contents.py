@@ -1,8 +1,8 @@
 """What a report knows: frozen, JSON-serialisable, no figure spelled yet.
 
 The words are those of healing.md §7: *drafts held* are per round and by the walk unless a
-name says *starts*, *rows* those that count at step 1, *coverage* their share of all that
-could. Shares and rates run from 0 to 1. Intervals are (low, high) at 95 %.
+name says *starts*, *rows* those of it that count at step 1, *coverage* the share of all
+starts that do. Shares and rates run from 0 to 1. Intervals are (low, high) at 95 %.
 """
 
 from datetime import datetime

@@ -8,7 +8,7 @@ from conf.load import check
 from conf.schema import RunConfig
 from flows.plan import plan_heal
 from nets.decode_times import RoundTimes
-from tasks.packed import Windows
+from tasks.packed import Packed
 from tasks.time_decode import text_of
 from tests.small_heal import Ground, heal
 
@@ -61,5 +61,5 @@ def test_the_text_is_the_windows_real_tokens_in_order() -> None:
     ids = np.array([[1, 2, 3, 0], [4, 5, 0, 0]], np.uint32)
     none = np.zeros(2, np.int64)
     length, record = np.array([3, 2]), ids.astype(np.int64)
-    packed = Windows(ids, length, none, none.astype(bool), record, ("a",))
+    packed = Packed(ids, length, none, none.astype(bool), record, ("a",))
     assert text_of(packed, 7) == [1, 2, 3, 4, 5, 1, 2]

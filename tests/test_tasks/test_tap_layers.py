@@ -10,7 +10,7 @@ import torch
 from store.arrays import open_array
 from store.artifact import Artifact
 from tasks.errors import InputError
-from tasks.packed import Windows, read_windows
+from tasks.packed import Packed, read_windows
 from tasks.stage import Runtime
 from tasks.trunk_rows import read_rows
 from tests.builders import model_of, write_model
@@ -73,7 +73,7 @@ def test_taps_are_the_layers_rows_on_held_out_windows(ground: Ground) -> None:
         np.testing.assert_allclose(found, wanted[layer], rtol=2**-11, atol=1e-4)
 
 
-def length_of(packed: Windows) -> int:
+def length_of(packed: Packed) -> int:
     return int(packed.length[packed.held_out[0]])
 
 

@@ -15,7 +15,7 @@ from nets.layer import run_layer
 from nets.layer_geometry import LayerGeometry
 from store.store import Store
 from tasks.model_file import open_model
-from tasks.packed import Windows, read_windows
+from tasks.packed import Packed, read_windows
 from tasks.shard_rows import ShardSettings
 from tasks.stage import Runtime
 from tasks.trunk_pass import resolve_compile, run_trunk
@@ -36,7 +36,7 @@ def runtime(tmp_path: Path) -> Runtime:
 
 def passed(
     finished: Ground, runtime: Runtime, settings: ShardSettings
-) -> tuple[Windows, TrunkRows]:
+) -> tuple[Packed, TrunkRows]:
     windows = packed(finished, runtime, TOKENS)
     trunk = open_model(finished.student, runtime).trunk
     rows = run_trunk(trunk, windows, settings, SHARD_WINDOWS, runtime)

@@ -6,12 +6,12 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from tasks.packed import Windows
+from tasks.packed import Packed
 from tasks.trunk_rows import TrunkRows
 from tasks.vocabulary import trimmed_vocabularies
 
 # Tokens 5 (3 times), 6 (twice), 2 (once), padding 0 behind; the last window is held out.
-PACKED = Windows(
+PACKED = Packed(
     ids=np.array([[5, 6, 5, 2], [5, 6, 0, 0], [6, 5, 9, 0]], np.uint32),
     length=np.array([4, 2, 3]),
     set_index=np.zeros(3, np.int64),

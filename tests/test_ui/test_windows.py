@@ -13,9 +13,11 @@ from starlette.testclient import TestClient
 
 from store.store import Store
 from tests.test_ui.pages import read_page
+from ui.figures import percent_sign
 from ui.inspector.app import create_app
 from ui.inspector.blocks import widened
 from ui.inspector.spelling import Spelling, shown
+from ui.inspector.window_data import Chains, Window
 from ui.inspector.window_view import start_of
 
 if TYPE_CHECKING:
@@ -122,6 +124,34 @@ def test_the_largest_gain_and_loss_are_the_ends_of_all_windows(seen: Seen) -> No
         found = re.search(r"w=(\d+)", answer.headers["location"])
         assert found is not None
         assert gain[int(found[1])] == pytest.approx(best)
+
+
+def test_a_windows_coverage_is_of_the_rows_that_have_a_next_one(seen: Seen) -> None:
+    counted, length = seen.array("healed", "counted"), seen.array("healed", "length")
+    for place, window in enumerate(seen.array("healed", "window").tolist()):
+        page = seen.client.get(f"/windows/measure_draft/{seen.keys['healed']}?w={window}")
+        share = float(counted[place, :, 0].sum()) / (int(length[place]) - 1)
+        assert f"coverage {percent_sign(share)}" in page.text, window
+
+
+@pytest.mark.parametrize(("is_isolated", "coverage"), [(False, 3 / 4), (True, 1.0)])
+def test_records_apart_have_a_last_row_each(*, is_isolated: bool, coverage: float) -> None:
+    # Rows 0, 2 and 3 count; row 1 is the last of the first record, row 4 of the window.
+    counted = np.array([1, 0, 1, 1, 0, 0], bool)[:, None]
+    chains = Chains(counted, counted, counted, counted)
+    none = np.zeros((6, 1))
+    window = Window(
+        0,
+        np.arange(5),
+        record_starts=(0, 2),
+        set_name="a",
+        is_held_out=True,
+        is_isolated=is_isolated,
+        top_id=none,
+        top_p=none,
+        chains={"healed": chains},
+    )
+    assert window.coverage == coverage
 
 
 @pytest.mark.parametrize("window", [0, 9, 45])

@@ -3,7 +3,6 @@
 import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import partial
 from typing import Annotated
 
@@ -111,7 +110,7 @@ def _before(heal: Heal, book: HealBook) -> Heal | None:
     past = [
         one for one in book.heals()
         if one.asked.title == heal.asked.title
-        and one.started < heal.started - timedelta(0)
+        and one.started < heal.started
         and one.id != heal.id
         and one.config
     ]  # fmt: skip

@@ -53,13 +53,17 @@ class Measures:
 
 @dataclass(frozen=True)
 class Window:
-    """One window; `top_id`, `top_p` [T, K]: the trunk after each row."""
+    """One window; `top_id`, `top_p` [T, K]: the trunk after each row.
+
+    `is_isolated`: its records saw nothing of each other.
+    """
 
     index: int
     ids: npt.NDArray[np.int64]
     record_starts: tuple[int, ...]
     set_name: str
     is_held_out: bool
+    is_isolated: bool
     top_id: Values
     top_p: Values
     chains: dict[Role, Chains]
@@ -71,9 +75,14 @@ class Window:
 
     @property
     def coverage(self) -> float | None:
-        """The share of starts whose first step counts."""
+        """Of the rows that have a next one, the share that counts (healing.md §7).
+
+        With records apart, the last row of each has none.
+        """
+        records = 1 + sum(start > 0 for start in self.record_starts)
+        rows = len(self.ids) - (records if self.is_isolated else 1)
         for one in self.chains.values():
-            return float(one.counted[: len(self.ids), 0].mean())
+            return float(one.counted[:, 0].sum()) / rows if rows else 0.0
         return None
 
 
@@ -168,6 +177,7 @@ def read_window(depot: Depot, measures: Measures, index: int) -> Window:
         tuple(row["record_starts"]),
         known[row["set"]] if row["set"] < len(known) else f"set {row['set']}",
         bool(row["held_out"]),
+        bool(measures.rows.manifest.settings.get("isolate", False)),
         window_values(depot, rows["topk_id"], index),
         window_values(depot, rows["topk_p"], index),
         chains,

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 TRAILING = ("masks", "vocab", "index")
 WANTED = "a .cmf container (`cmf import-hf` makes one of a checkpoint's folder)"
+DAMAGED = "if it can be had again, copy or write it again: it may be damaged"
 
 
 @dataclass(frozen=True)
@@ -189,7 +190,10 @@ def open_file(path: Path, shard: int = 0) -> ShardFile:
         file = on_failure.enter_context(open_regular(path, WANTED))
         mapped, envelope = _map(path, file)
         on_failure.callback(_unmap, mapped)
-        checked = _checked(path, file, mapped, envelope, shard)
+        try:
+            checked = _checked(path, file, mapped, envelope, shard)
+        except (ParseError, BoundsError) as error:
+            raise type(error)(f"{error}; {DAMAGED}") from error
         on_failure.pop_all()
     return checked
 

@@ -28,6 +28,7 @@ def _no_true_for_a_number(given: object) -> object:
 
 
 Whole = Annotated[int, BeforeValidator(_no_true_for_a_whole)]
+Seed = Annotated[Whole, Field(ge=0, lt=1 << 63)]
 AtLeastOne = Annotated[Whole, Field(ge=1)]
 Depth = Annotated[Whole, Field(ge=1, le=16)]
 Number = Annotated[

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from conf.base import AtLeastOne, Number, Settings, Whole
+from conf.base import AtLeastOne, Number, Seed, Settings, Whole
 from conf.schema import DataSpec, RunConfig
 from conf.training import OptimizerKind
 
@@ -26,7 +26,7 @@ class TrunkRecipe(Settings):
     steps: AtLeastOne
     batch: AtLeastOne
     lr: Annotated[Number, Field(gt=0)]
-    seed: Whole = 0
+    seed: Seed = 0
 
 
 class NativeDraft(Settings):
@@ -98,7 +98,7 @@ class DemoSettings(Settings):
     native: NativeDraft
     fold: FoldSettings
     fresh: bool = True
-    seeds: Annotated[tuple[Whole, ...], Field(min_length=1)] = (0,)
+    seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = (0,)
     gate: Gate
 
     def contradictions(self) -> Iterator[str]:

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from conf.base import AtLeastOne, Settings, Whole
+from conf.base import AtLeastOne, Seed, Settings
 
 Overrides = tuple[str, ...]  # `key=value` of the `RunConfig` under `heal:`
 
@@ -25,7 +25,7 @@ class Place(Settings):
 
     demo: Literal["demo", "smollm2"]
     set: Overrides = ()
-    seeds: Annotated[tuple[Whole, ...], Field(min_length=1)] = (0, 1, 2)
+    seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = (0, 1, 2)
 
 
 class Experiment(Settings):

@@ -17,6 +17,7 @@ Raw = dict[str, Any]  # parsed YAML: checked by pydantic right after
 SHIPPED = Path(__file__).parent
 # A key that only the configuration of another command has.
 COMMANDS = {"watch": "heal reheal", "demo": "heal demo --model"}
+KINDS = {list: "a list", str: "text", int: "a number", float: "a number"}
 # Said to whoever gives a model where its configuration is asked for.
 MODEL_GOES_INTO = "a configuration is YAML, in which `student:` names the model"
 
@@ -63,14 +64,21 @@ def read_yaml(path: Path) -> Raw:
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from error
     except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: is not YAML: {error}") from error
+        raise ConfigError(f"{path}: is not YAML: {_one_line(error)}") from error
     if raw is None:
         return {}
     if not isinstance(raw, dict):
-        raise ConfigError(
-            f"{path}: holds a {type(raw).__name__}, settings are `key: value` lines"
-        )
+        held = KINDS.get(type(raw), "a value")
+        raise ConfigError(f"{path}: holds {held}, settings are `key: value` lines")
     return raw
+
+
+def _one_line(error: yaml.YAMLError) -> str:
+    """The parser's words without what it draws under them."""
+    problem, mark = getattr(error, "problem", None), getattr(error, "problem_mark", None)
+    if problem is None or mark is None:
+        return " ".join(str(error).split())
+    return f"{problem}, in line {mark.line + 1}, column {mark.column + 1}"
 
 
 def apply_override(raw: Raw, override: str) -> None:
@@ -86,7 +94,9 @@ def apply_override(raw: Raw, override: str) -> None:
     except RepeatedKeyError as error:
         raise ConfigError(f"--set {override}: {error}") from error
     except yaml.YAMLError as error:
-        raise ConfigError(f"--set {override}: the value is not YAML: {error}") from error
+        raise ConfigError(
+            f"--set {override}: the value is not YAML: {_one_line(error)}"
+        ) from error
     place = raw
     for key in keys[:-1]:
         inner = place.get(key)
@@ -110,7 +120,8 @@ def load_config(
         raise ConfigError(
             f"{path}: has `{key}`: it is for `{COMMANDS[key]}`, see its --help"
         )
-    return check(model, raw, str(path))
+    changed = "".join(f" --set {text}" for text in overrides)
+    return check(model, raw, f"{path}{changed and f' with{changed}'}")
 
 
 def check(model: type[Model], raw: Mapping[str, Any], where: str) -> Model:

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Discriminator, Field, Tag
 
-from conf.base import AtLeastOne, Depth, Number, PathText, Settings, Whole, Wiring
+from conf.base import AtLeastOne, Depth, Number, PathText, Seed, Settings, Whole, Wiring
 from conf.runner import RunnerKind, fault_of
 from conf.training import TrainConfig
 
@@ -39,7 +39,7 @@ class WriteConfig(Settings):
     tokens: Annotated[Whole, Field(gt=0)] = 393_216
     length: AtLeastOne = 512
     temperature: Annotated[Number, Field(ge=0)] = 0.0
-    seed: Annotated[Whole, Field(ge=0)] = 0
+    seed: Seed = 0
     batch: AtLeastOne = 16
 
 

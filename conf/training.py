@@ -5,7 +5,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
-from conf.base import AtLeastOne, Depth, Number, Settings, Whole, Wiring
+from conf.base import AtLeastOne, Depth, Number, Seed, Settings, Whole, Wiring
 
 Layout: TypeAlias = Literal["exact", "rows", "stride"]
 OptimizerKind: TypeAlias = Literal["adam", "muon"]
@@ -57,7 +57,7 @@ class TrainChoices(Settings):
     select_by: Literal["walk", "starts"] = "walk"
     on_path: bool = False
     anchors: Annotated[Number, Field(gt=0, le=1)] | None = None
-    seed: Whole = 0
+    seed: Seed = 0
 
     @property
     def kinds(self) -> int:

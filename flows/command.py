@@ -75,7 +75,10 @@ def guarded(work: Callable[[], int]) -> None:
 
 
 def _complain(error: Exception, code: int) -> int:
-    say(f"error: {printable(str(error))}")
+    below = getattr(error, "below", "")
+    say(f"error: {printable(str(error).removesuffix(below).rstrip())}")
+    if below:
+        say(below)
     return code
 
 

@@ -1,5 +1,6 @@
 """`heal up`, `heal down`: server, pool, worker and deployments on one machine."""
 
+import errno
 import importlib.util
 import socket
 import time
@@ -147,6 +148,11 @@ def refuse_taken_port(site: Site) -> None:
         try:
             probe.bind((site.host, site.port))
         except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise InputError(
+                    f"--host {site.host} --port {site.port}: nothing can be served there "
+                    f"({error.strerror}); give an address of this machine and another port"
+                ) from error
             raise InputError(
                 f"{site.host}:{site.port}: is taken ({error.strerror}), and not by this "
                 "home's server; choose another with --port"
@@ -178,7 +184,7 @@ def _deploy(
     # `prefect deploy` ends with 0 even when a flow can't be imported.
     missing = [one.text for one in wanted if one.text not in found]
     if missing:
-        raise ServiceFailed(f"{path}: {', '.join(missing)} could not be deployed:\n{said}")
+        raise ServiceFailed(f"{path}: {', '.join(missing)} could not be deployed:", said)
     say(f"deployments: {', '.join(one.text for one in wanted)}")
 
 
@@ -187,9 +193,8 @@ def _wait(service: Service, is_there: Callable[[], bool], does: str) -> None:
     while not is_there():
         if not service.is_running or time.monotonic() > deadline:
             how = f"does not {does}" if service.is_running else "ended"
-            raise ServiceFailed(
-                f"{service.name} {how}; {service.log} ends:\n{service.tail()}"
-            )
+            said = f"{service.name} {how}; {service.log} ends:"
+            raise ServiceFailed(said, service.tail())
         time.sleep(0.2)
 
 

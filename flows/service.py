@@ -99,7 +99,7 @@ class Service:
         )
         said = f"{done.stdout}\n{done.stderr}".strip()
         if done.returncode:
-            raise InputError(f"prefect {' '.join(command)} failed:\n{said}")
+            raise InputError(f"prefect {' '.join(command)} failed:", said)
         return said
 
 

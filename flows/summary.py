@@ -59,7 +59,7 @@ def _say_stages(runtime: Runtime) -> None:
     if cached == len(events):
         runtime.progress.say(f"all {cached} stages were cached: nothing had to run")
     else:
-        runtime.progress.say(f"{len(events) - cached} stages ran, {cached} were cached")
+        runtime.progress.say(f"stages: {len(events) - cached} ran, {cached} cached")
 
 
 def print_demo(story: Story, runtime: Runtime) -> bool:

@@ -7,7 +7,7 @@ Legend: T positions, H hidden, V vocabulary, R rows; one text, so the batch is 1
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -66,10 +66,15 @@ class Gap:
 
 @torch.no_grad()
 def decode(
-    trunk: Trunk, draft: Draft | None, prompt: Sequence[int], decoding: Decoding
+    trunk: Trunk,
+    draft: Draft | None,
+    prompt: Sequence[int],
+    decoding: Decoding,
+    told: Callable[[int], None] = lambda _tokens: None,
 ) -> Decoded:
     """The trunk's greedy continuation of a prompt of one token or more.
 
+    `told` hears after each round how many tokens it wrote.
     The draft changes the time it takes, and the text only where a forward of several rows
     rounds otherwise than one of a single row.
     """
@@ -92,7 +97,9 @@ def decode(
         rows_1TH = rows_1TH[:, : held + 1]
         text.keep(before + held + 1)
         rounds, drafted, kept = rounds + 1, drafted + len(drafts), kept + held
-        written += _until_end(unread, decoding.ends)
+        new = _until_end(unread, decoding.ends)
+        written += new
+        told(len(new))
     ended = time.perf_counter()
     return Decoded(tuple(written), rounds, drafted, kept, read - begun, ended - read)
 

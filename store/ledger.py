@@ -41,12 +41,19 @@ class Ledger:
     events: list[StageEvent] = field(default_factory=list)
     filling: list[Filling] = field(default_factory=list)
     on_change: Callable[["Ledger"], None] = lambda _: None
+    _waited: set[str] = field(default_factory=set, repr=False)
     _elsewhere: dict[str, StageEvent] = field(default_factory=dict, repr=False)
 
     def begin(self, name: str, key: str, label: str = "") -> None:
         """A stage is about to be made."""
         self.filling.append(Filling(name, key, label))
         self.on_change(self)
+
+    def waits_anew(self, called: str) -> bool:
+        """Whether nothing so called was waited for before; one word of it is enough."""
+        is_new = called not in self._waited
+        self._waited.add(called)
+        return is_new
 
     def made_elsewhere(self, events: Iterable[StageEvent]) -> None:
         """Workers of this run made these: where it finds them, that is what it tells."""

@@ -21,7 +21,7 @@ def wiring_found(probe: Artifact, model: Path) -> Wiring:
     problem = problem_of(probe.numbers)
     if problem is not None:
         table = "\n".join(f"  {line}" for line in table_of(probe.numbers))
-        raise InputError(f"{model}: {problem}\n{table}")
+        raise InputError(f"{model}: {problem}", table)
     return Wiring.model_validate(probe.numbers["wiring"])
 
 

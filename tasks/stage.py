@@ -293,7 +293,8 @@ class _Call:
         return Stopped(stopped.where, f"{self.stage.name} {self.label}".rstrip())
 
     def _say_waiting(self) -> None:
-        self._say("another run is making it; waiting for that")
+        if self.runtime.ledger.waits_anew(f"{self.stage.name} {self.label}"):
+            self._say("another run is making it; waiting for that")
 
     def _say(self, text: str) -> None:
         self.runtime.progress.say(f"{self.stage.name} {self.label}".rstrip() + f": {text}")

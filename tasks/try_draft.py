@@ -17,6 +17,7 @@ from tasks.stage import Runtime
 
 if TYPE_CHECKING:
     from nets.decode import Decoded, Gap
+    from nets.draft import Draft
     from nets.trunk import Trunk
 
 # Logits of a bf16 trunk are off by about 1 % of their spread, those of an f32 one by about
@@ -66,12 +67,12 @@ class Trial:
 def try_draft(model: ModelFile, prompt: str, trying: Trying, runtime: Runtime) -> Trial:
     """Decodes the prompt both ways with the model's own draft and tokenizer.
 
-    InputError for a model without either, an empty prompt, or a trunk too large for the
-    memory.
+    InputError for a model without either, a prompt that is empty or no text, more tokens
+    than the model's context takes, or a trunk too large for the memory.
     """
     from nets.decode import Decoding, decode, lower_products
 
-    ids = _prompt_ids(model, prompt)
+    ids = _prompt_ids(model, prompt, trying.tokens)
     trunk = load_trunk(model.trunk, trying.dtype, runtime)
     draft = load_draft(model.trunk, model.draft, None, trying.wiring, trying.dtype, runtime)
     if trying.dtype == "bf16":
@@ -83,10 +84,14 @@ def try_draft(model: ModelFile, prompt: str, trying: Trying, runtime: Runtime) -
 
     for one in (None, draft):
         decode(trunk, one, ids, decoding(WARM_UP))
-    runtime.progress.say(f"decoding {trying.tokens} tokens with the trunk alone")
-    plain = decode(trunk, None, ids, decoding(trying.tokens))
-    runtime.progress.say(f"decoding them with {trying.depth} drafts a round")
-    drafted = decode(trunk, draft, ids, decoding(trying.tokens))
+
+    def timed(title: str, one: "Draft | None") -> "Decoded":
+        with runtime.progress.task(title, total=trying.tokens, unit="tokens") as bar:
+            bar.advance(1)  # the prompt's own forward writes the first
+            return decode(trunk, one, ids, decoding(trying.tokens), bar.advance)
+
+    plain = timed("decoding with the trunk alone", None)
+    drafted = timed(f"decoding with {trying.depth} drafts a round", draft)
     text = load_tokenizer(_vocab(model), model.path).decode(list(plain.ids))
     difference = _difference(trunk, ids, plain.ids, drafted.ids, trying)
     return Trial(len(ids), text, plain, drafted, difference)
@@ -101,17 +106,27 @@ def _vocab(model: ModelFile) -> bytes:
     return vocab_bytes(model.vocab)
 
 
-def _prompt_ids(model: ModelFile, prompt: str) -> list[int]:
+def _prompt_ids(model: ModelFile, prompt: str, tokens: int) -> list[int]:
+    try:
+        prompt.encode()
+    except UnicodeEncodeError as error:
+        raise InputError("the prompt isn't UTF-8 text; give it as such") from error
     encoder = load_tokenizer(_vocab(model), model.path)
     ids: list[int] = encoder.encode(prompt).ids
     if not ids:
         raise InputError("the prompt holds no token; give some text to go on from")
     with open_part(model.trunk) as weights:
-        vocab = weights.header.arch.vocab_size
+        arch = weights.header.arch
+    vocab, context = arch.vocab_size, arch.max_position_embeddings
     if max(ids) >= vocab:
         raise InputError(
             f"the prompt's tokens go up to {max(ids):,}, {model.path} has ids below "
             f"{vocab:,}: its tokenizer is another model's"
+        )
+    if len(ids) + tokens > context:
+        raise InputError(
+            f"{model.path}: its context is {context:,} tokens, the prompt has "
+            f"{len(ids):,}; ask for at most {max(context - len(ids), 0):,} --tokens"
         )
     return ids
 

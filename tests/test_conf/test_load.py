@@ -52,6 +52,24 @@ def test_the_configuration_of_another_command_names_it(name: str, command: str) 
         load_config(RunConfig, name)
 
 
+@pytest.mark.parametrize("seed", [-1, 1 << 63])
+def test_seeds_are_whole_numbers_that_a_generator_takes(tmp_path: Path, seed: int) -> None:
+    said = message(tmp_path, MINIMAL, f"train.seed={seed}")
+    assert "train.seed must be" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [("a: [b", "line 1, column 6"), ("a: 1\n\tb: 2", "line 2, column 1")],
+)
+def test_a_fault_of_yaml_is_one_line_with_its_place(
+    tmp_path: Path, text: str, where: str
+) -> None:
+    said = message(tmp_path, text)
+    assert "\n" not in said
+    assert said.endswith(where)
+
+
 def test_overrides_reach_nested_settings(tmp_path: Path) -> None:
     path = written(tmp_path, MINIMAL)
     config = load_config(RunConfig, path, ["train.lr=1e-5", "pack.window=64"])

@@ -83,6 +83,10 @@ def test_without_draft_tokenizer_or_prompt(model: Path, tmp_path: Path) -> None:
     mute = write_model(tmp_path / "mute.cmf", small_model())
     code, _, err = tried(str(mute), "abc", *options(tmp_path))
     assert (code, "carries no tokenizer" in err) == (2, True)
+    code, _, err = tried(str(model), "\udcff", *options(tmp_path))
+    assert (code, "the prompt isn't UTF-8 text" in err) == (2, True)
+    code, _, err = tried(str(model), "abc", *options(tmp_path), "--tokens", "100000000")
+    assert (code, "its context is" in err) == (2, True)
     code, _, err = tried(str(model), "", *options(tmp_path))
     assert (code, "argument 2 of `heal try` is empty" in err) == (2, True)
 

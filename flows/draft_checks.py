@@ -33,6 +33,11 @@ def check_drafts(
             f"{student.path}: its own draft is dropped for a fresh one, as "
             "start_from_last_layer: true asks; leave that out to heal its own"
         )
+    if config.start_from_last_layer and config.train.trains and config.train.lr < FRESH_LR:
+        runtime.progress.say(
+            f"train.lr is {config.train.lr:g}, for drafts that are nearly right: a fresh "
+            "one hardly moves by it; 3e-3 is a rate to begin with"
+        )
 
 
 def refuse_foreign_init(student: ModelFile, init: ModelFile) -> None:
@@ -42,6 +47,7 @@ def refuse_foreign_init(student: ModelFile, init: ModelFile) -> None:
             raise InputError(f"{init.path}: {found.what}; {found.todo}")
 
 
+FRESH_LR = 1e-4  # under it a fresh draft hardly moves
 WAYS = (
     "name a model that has one with `init`, or set start_from_last_layer: true to start a "
     "fresh draft"

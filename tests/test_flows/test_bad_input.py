@@ -9,7 +9,14 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from conf.load import check
+from conf.schema import RunConfig
 from flows.cli import app
+from flows.draft_checks import check_drafts
+from store.store import Store
+from tasks.model_file import open_model
+from tasks.progress import SilentProgress
+from tasks.stage import Runtime
 from tests.builders import TinySpec, model_of, tiny_llama, tiny_qwen3, write_model
 from tests.small_heal import VOCAB, Ground, write_records
 
@@ -56,6 +63,18 @@ def test_an_init_without_a_draft_is_named(finished: Ground, tmp_path: Path) -> N
     init = without_draft(tmp_path / "bare.cmf")
     said = complaint(finished.config(init=str(init)), tmp_path)
     assert "bare.cmf: carries no MTP draft" in said
+
+
+@pytest.mark.parametrize(("lr", "is_told"), [(2e-5, True), (3e-3, False)])
+def test_a_rate_at_which_a_fresh_draft_hardly_moves_is_told(
+    finished: Ground, *, lr: float, is_told: bool
+) -> None:
+    raw = finished.config(start_from_last_layer=True, train={"lr": lr})
+    progress = SilentProgress()
+    runtime = Runtime(store=Store(finished.store), progress=progress)
+    student = open_model(finished.student, runtime)
+    check_drafts(check(RunConfig, raw, "small"), student, None, runtime)
+    assert ("hardly moves" in " ".join(progress.said)) == is_told
 
 
 def test_too_few_windows(finished: Ground, tmp_path: Path) -> None:
@@ -163,6 +182,23 @@ def test_an_output_that_is_the_input(finished: Ground, tmp_path: Path, way: str)
     said = complaint(finished.config(student=str(student), outputs=outputs), tmp_path)
     assert "inputs are never overwritten" in said
     assert student.read_bytes() == before
+
+
+@pytest.mark.parametrize("command", ["run", "plan", "fold"])
+def test_an_output_that_cannot_be_written(
+    finished: Ground, tmp_path: Path, command: str
+) -> None:
+    outputs = [{"codec": "keep", "path": "/proc/healed.cmf"}]
+    config = tmp_path / "run.yaml"
+    config.write_text(yaml.safe_dump(finished.config(outputs=outputs)))
+    given = [str(config)]
+    if command == "fold":
+        given = [str(finished.student), "/proc/healed.cmf", "--ffn", "0.5"]
+    store = tmp_path / "own store"
+    done = CliRunner().invoke(app, [command, *given, "--store", str(store)])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "outputs: /proc/healed.cmf can't be written, /proc takes no new" in done.stderr
+    assert not list(store.glob("*/*/record.json"))
 
 
 def test_an_init_that_does_not_fit(finished: Ground, tmp_path: Path) -> None:

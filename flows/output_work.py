@@ -74,11 +74,11 @@ class OutputWork:
 
     def elsewhere(self) -> "OutputWork":
         """The same with paths that mean something in another folder."""
-        model = replace(self.ground.model, path=self.ground.model.path.absolute())
+        ground = replace(self.ground, model=self.ground.model.elsewhere())
         draft = self.draft
         if not isinstance(draft, Artifact):
-            draft = replace(draft, path=draft.path.absolute())
-        return replace(self, ground=replace(self.ground, model=model), draft=draft)
+            draft = draft.elsewhere()
+        return replace(self, ground=ground, draft=draft)
 
 
 def write_ahead(works: Sequence[OutputWork], runtime: Runtime) -> None:

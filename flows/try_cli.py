@@ -138,6 +138,7 @@ def trial_json(trial: "Trial", depth: int, wiring: Wiring, dtype: str) -> dict[s
         "plain": _decoded_json(trial.plain),
         "drafted": _decoded_json(trial.drafted),
         "speedup": trial.speedup,
+        "tries": trial.tries,
         "same_text": trial.difference is None,
         "difference": None if trial.difference is None else asdict(trial.difference),
     }
@@ -155,7 +156,8 @@ def trial_lines(trial: "Trial", depth: int, how: str) -> Iterator[str]:
     """The text, both decodes, and a plain sentence on which was faster."""
     yield trial.text
     yield ""
-    yield f"{how}; prompt of {trial.prompt_tokens} tokens"
+    quickest = f"; the quickest of {trial.tries} tries each" if trial.tries > 1 else ""
+    yield f"{how}; prompt of {trial.prompt_tokens} tokens{quickest}"
     names = ("trunk alone", f"with {depth} drafts")
     for name, one in zip(names, (trial.plain, trial.drafted), strict=True):
         yield _line(name, one)

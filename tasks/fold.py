@@ -1,18 +1,19 @@
 """fold_model: a smaller model, some layers dropped, FFN neurons cut."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from cmfio.reader import Container, open_container
+from cmfio.reader import Container
 from cmfio.rewrite import copy_tensor, encode_later
 from cmfio.writer import Payload, write_container
 from conf.base import Settings
 from store.artifact import Artifact
-from tasks.model_file import MODEL_NAME, ModelPart, weights_of
+from tasks.model_file import MODEL_NAME, ModelPart, open_part, weights_of
 from tasks.packed import read_windows
 from tasks.placed_trunk import load_trunk
 from tasks.stage import Runtime, stage
@@ -36,8 +37,15 @@ class FoldRecipe(Settings):
 
 def _disk_bytes(settings: FoldRecipe, *, model: ModelPart, **_: object) -> int:
     """A fold is no larger than its model."""
-    with open_container(model.path) as source:
+    with _opened(model) as source:
         return sum(file.path.stat().st_size for file in source.files)
+
+
+@contextmanager
+def _opened(model: ModelPart) -> Iterator[Container]:
+    with open_part(model) as source:
+        assert isinstance(source, Container), "whoever asks refuses folders"
+        yield source
 
 
 @stage("fold_model", version=1, needs=_disk_bytes, on_device=True)
@@ -54,7 +62,7 @@ def fold_model(
 
     importance = _importance(settings, runtime, model, windows)
     plan = fold_plan(importance, settings.drop, settings.ffn)
-    with open_container(model.path) as source:
+    with _opened(model) as source:
         folded = fold_tensors(plan, source.entries)
         header = source.header.replace_arch(**fold_arch(plan, source.header.arch))
         header = header.with_provenance("fold", settings.model_dump(mode="json"))
@@ -72,7 +80,7 @@ def _importance(
     if windows is not None:
         trunk = load_trunk(model, settings.dtype, runtime)
         return ffn_importance(trunk, _batches(windows, settings.windows, runtime))
-    with open_container(model.path) as source:
+    with _opened(model) as source:
         weights = weights_of(source)
         return ffn_importance_by_weights(source.header.arch, weights.shapes, weights.read)
 

@@ -1,8 +1,9 @@
 """A model file as stages see it: a path, and its parts' digests, which alone enter keys."""
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -17,6 +18,14 @@ from cmfio.reader import Container
 from store.artifact import Artifact
 from tasks.planning import is_pending
 from tasks.progress import Bar
+from tasks.seen import (
+    Seen,
+    look_at,
+    look_at_container,
+    look_at_model,
+    look_at_open,
+    refuse_changed,
+)
 from tasks.stage import Runtime
 
 if TYPE_CHECKING:  # torch costs a second, a cached run never needs it
@@ -35,11 +44,18 @@ class ModelPart:
     """What a stage reads of a model file: its digest is the key's, its path is not.
 
     For a checkpoint `path` is its folder, and files in `patch` stand in for those in it.
+    `seen` are the files at `path` as they were when the digest was taken; none of a model
+    in the store, or where another machine is to read it.
     """
 
     path: Path
     content_digest: str
     patch: Path | None = None
+    seen: tuple[Seen, ...] = field(default=(), compare=False)
+
+    def elsewhere(self) -> "ModelPart":
+        """For another process: by a path that means something in another folder."""
+        return replace(self, path=self.path.absolute(), seen=())
 
 
 @dataclass(frozen=True)
@@ -63,8 +79,8 @@ class ModelFile:
     """A model: a `.cmf`, or a Hugging Face folder (`layout`).
 
     `trunk` is what its forward reads, `draft` `model.mtp.*`, under whatever names. `ends`
-    are the ids that end a sequence, as far as it names them and has a row for them; a plan
-    that only heard of a model knows none.
+    are the ids that end a sequence, as far as it names them and has a row for them (a plan
+    that only heard of a model knows none), `seen` as of a part.
     """
 
     path: Path
@@ -73,6 +89,7 @@ class ModelFile:
     head: DraftFacts | None = None
     patch: Path | None = None
     ends: tuple[int, ...] = ()
+    seen: tuple[Seen, ...] = field(default=(), compare=False)
 
     @property
     def has_draft(self) -> bool:
@@ -82,42 +99,64 @@ class ModelFile:
     @property
     def whole(self) -> ModelPart:
         """The file with everything in it."""
-        return ModelPart(self.path, self.digests.content, self.patch)
+        return self._part(self.digests.content)
 
     @property
     def trunk(self) -> ModelPart:
         """The trunk's identity (healing.md §5): retraining the draft keeps it."""
-        return ModelPart(self.path, self.digests.trunk, self.patch)
+        return self._part(self.digests.trunk)
 
     @property
     def draft(self) -> ModelPart:
         """The draft's own tensors."""
-        return ModelPart(self.path, self.digests.draft, self.patch)
+        return self._part(self.digests.draft)
 
     @property
     def vocab(self) -> ModelPart | None:
         """The tokenizer inside the file, if there is one."""
-        digest = self.digests.vocab
-        return ModelPart(self.path, digest, self.patch) if digest else None
+        return self._part(self.digests.vocab) if self.digests.vocab else None
+
+    def elsewhere(self) -> "ModelFile":
+        """For another process, as a part is."""
+        return replace(self, path=self.path.absolute(), seen=())
+
+    def _part(self, digest: str) -> ModelPart:
+        return ModelPart(self.path, digest, self.patch, self.seen)
 
 
 def open_model(path: str | Path, runtime: Runtime, patch: Path | None = None) -> ModelFile:
     """The model at `path`, a `.cmf` or a checkpoint's folder; digests are remembered.
 
-    Every tensor is read once. Files in `patch` stand in for a checkpoint's.
+    Every tensor is read once. Files in `patch` stand in for a checkpoint's. InputError if
+    a file changes meanwhile.
     """
     given = Path(path)
+    seen = look_at_model(given)
     with open_weights(given, patch) as model:
+        layout: Layout = "hf" if isinstance(model, Checkpoint) else "cmf"
         if isinstance(model, Checkpoint):
             digests = _checkpoint_digests(model, patch, runtime)
-            return ModelFile(given, digests, "hf", _facts(model), patch, _ends(model))
-        digests = _digests(model, runtime)
-        return ModelFile(given, digests, "cmf", _facts(model), ends=_ends(model))
+        else:
+            seen = look_at_container(model)
+            digests = _digests(model, runtime)
+        found = ModelFile(given, digests, layout, _facts(model), patch, _ends(model), seen)
+    refuse_changed_model(found)
+    return found
 
 
-def open_part(part: ModelPart) -> AnyModel:
-    """The file behind a part of a model; use it in a `with`."""
-    return open_weights(part.path, part.patch)
+def refuse_changed_model(model: ModelPart | ModelFile) -> None:
+    """InputError unless the files at its path are those that its digests were taken of."""
+    if model.seen:
+        refuse_changed(model.seen, look_at_model(model.path, model.seen))
+
+
+@contextmanager
+def open_part(part: ModelPart) -> Iterator[AnyModel]:
+    """The file behind a part of a model; InputError if it is another by now or after."""
+    with open_weights(part.path, part.patch) as model:
+        refuse_changed_model(part)
+        yield model
+        refuse_changed_model(part)
 
 
 def _facts(model: AnyModel) -> DraftFacts | None:
@@ -146,11 +185,13 @@ def _digests(container: Container, runtime: Runtime) -> ModelDigests:
     remembered = memo.recall(container.path, "model")
     if remembered is not None and container.is_single_file:
         return ModelDigests.from_json(remembered)
+    opened = look_at_container(container)
     total = sum(entry.nbytes for entry in container.entries.values())
     with runtime.progress.task(
         f"checking {container.path.name}", total=total, unit="bytes"
     ) as bar:
         digests = model_digests(container, steps_of(bar))
+    refuse_changed(opened, look_at(container.paths))  # else it is remembered of another
     memo.remember(container.path, "model", digests.to_json())
     return digests
 
@@ -186,7 +227,10 @@ def checkpoint_tensors(checkpoint: Checkpoint, runtime: Runtime) -> dict[str, st
     title = f"checking {checkpoint.path.name}"
     with runtime.progress.task(title, total=total, unit="bytes") as bar:
         for path in missing:
+            one = checkpoint.tensors[min(checkpoint.names_in(path))]
+            opened = look_at_open(path, one.stored.handle)
             own = file_digests(checkpoint, path, bar.advance)
+            refuse_changed([opened], look_at([path]))  # else it is remembered of another
             memo.remember(path, TENSORS, dict[str, JsonValue](own))
             found |= own
     return found
@@ -208,7 +252,7 @@ def model_in(artifact: Artifact, runtime: Runtime) -> ModelFile:
     """The model a stage wrote; in a plan it may have yet to be written."""
     if is_pending(artifact):
         return _model_to_come(artifact)
-    return open_model(artifact.path / MODEL_NAME, runtime)
+    return replace(open_model(artifact.path / MODEL_NAME, runtime), seen=())
 
 
 def _model_to_come(artifact: Artifact) -> ModelFile:

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 
 from cmfio.header import Arch
-from tasks.model_file import ModelPart, open_part
+from tasks.model_file import ModelPart, open_part, refuse_changed_model
 from tasks.placed_trunk import placed_trunk
 from tasks.progress import Bar
 from tasks.shard_rows import (
@@ -179,6 +179,7 @@ class _Streamed:
         ) as bar:
             passed = _Passed(tokens, layers, self.owner.bar, bar, runtime)
             rows = self.model.hidden(calls, passed)
+        refuse_changed_model(self.owner.part)  # its layers were read all the while
         places = [(one.content_digest, part.start) for one, part in chosen]
         return dict(zip(places, rows, strict=True))
 

@@ -2,11 +2,12 @@
 
 import os
 import shutil
+import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cmfio.atomic import check_replaceable, replacing, replacing_folder
+from cmfio.atomic import check_replaceable, real_path, replacing, replacing_folder
 from cmfio.copying import copy_file
 from cmfio.envelope import MAGIC
 from cmfio.errors import BadPath, CmfError, CmfIoError, DamagedTensor
@@ -18,7 +19,12 @@ from cmfio.policy import FLOATS, KEEP
 from cmfio.safetensors_files import INDEX
 from store.space import free_bytes, size_text
 from tasks.errors import InputError
-from tasks.model_file import Layout, ModelFile, checkpoint_tensors
+from tasks.model_file import (
+    Layout,
+    ModelFile,
+    checkpoint_tensors,
+    refuse_changed_model,
+)
 from tasks.stage import Runtime
 
 # What file systems take, less what stands behind a name while it is written.
@@ -45,7 +51,8 @@ def refuse_bad_outputs(outputs: Sequence[Target], inputs: Mapping[str, Path]) ->
 
     It is an input, in one or around one, or another output. For a file: a folder, a device,
     a read-only file, or one that is no `.cmf`, is there. For a folder: one with something
-    in it that wasn't written here. Also through links and `..`.
+    in it that wasn't written here. Also through links and `..`. Or its folder takes no new
+    file: that is tried, with one that has no name or loses it at once; none is made.
     """
     for place, output in enumerate(outputs):
         _refuse_long(output.path)
@@ -59,6 +66,7 @@ def refuse_bad_outputs(outputs: Sequence[Target], inputs: Mapping[str, Path]) ->
             raise InputError(
                 f"outputs: {output.path} is named twice; give each a path of its own"
             )
+        _refuse_shut_folder(output.path)
         if output.layout == "hf":
             _refuse_bad_folder(output, inputs)
         else:
@@ -85,6 +93,24 @@ def _refuse_odd_file(path: Path) -> None:
             f"outputs: {path} is there already and is no .cmf, so it is not replaced; "
             "choose another path, or move it away"
         )
+
+
+def _refuse_shut_folder(path: Path) -> None:
+    """InputError unless its folder, or the first one above that is there, takes files."""
+    folder = real_path(path).parent
+    while not os.path.lexists(folder):
+        folder = folder.parent
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return
+    except OSError as error:
+        # What /proc says of a new file.
+        is_odd = isinstance(error, FileNotFoundError) and folder.is_dir()
+        why = "none can be made there" if is_odd else error.strerror
+        raise InputError(
+            f"outputs: {path} can't be written, {folder} takes no new file ({why}): make "
+            "that folder writable, or choose another path"
+        ) from error
 
 
 def _head_of(path: Path) -> bytes:
@@ -153,10 +179,11 @@ def publish_checkpoint(healed: ModelFile, target: Path, runtime: Runtime) -> Non
 
     Every file is a copy of its own, so nothing done to it reaches the student. Sub-folders
     and hidden files are no part of it. Waits for another run that is writing there.
-    InputError if it cannot be written or would replace files of other making,
-    DamagedTensor if the copy isn't as it should be.
+    InputError if it cannot be written, would replace files of other making, or the student
+    isn't what it was; DamagedTensor if the copy isn't as it should be.
     """
     assert healed.patch is not None
+    refuse_changed_model(healed)
     files = {path.name: path for path in folder_files(healed.path)}
     files |= {path.name: path for path in folder_files(healed.patch)}
     _refuse_foreign(target, files)
@@ -170,6 +197,7 @@ def publish_checkpoint(healed: ModelFile, target: Path, runtime: Runtime) -> Non
                 for name, path in files.items():
                     copy_file(path, made / name)
                     bar.advance(1)
+            refuse_changed_model(healed)
             _audit(healed, made, runtime)
     except (OSError, CmfIoError) as error:
         raise _unwritable(target, error, healed.patch) from error

@@ -13,7 +13,7 @@ from store.opened import open_store
 from store.store import Store
 from tasks.drafts import DraftSource
 from tasks.interrupt import StopFlag
-from tasks.model_file import ModelPart
+from tasks.model_file import ModelPart, refuse_changed_model
 from tasks.stage import Runtime
 from tasks.training_run import Training
 
@@ -109,6 +109,8 @@ def _artifact_name(artifact: Artifact) -> ArtifactName:
 
 
 def _part_name(part: ModelPart) -> PartName:
+    """InputError if it is another by now: ranks may be elsewhere, and don't look."""
+    refuse_changed_model(part)
     patch = None if part.patch is None else part.patch.absolute()
     return PartName(
         path=part.path.absolute(), content_digest=part.content_digest, patch=patch

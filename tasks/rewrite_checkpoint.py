@@ -20,9 +20,11 @@ from tasks.model_file import (
     ModelPart,
     checkpoint_tensors,
     open_model,
+    open_part,
 )
 from tasks.planning import is_pending
 from tasks.rewrite import RewriteSettings, draft_numbers, trained_values
+from tasks.seen import refuse_changed
 from tasks.stage import Runtime, stage
 
 PATCH = "patch"
@@ -70,7 +72,8 @@ def rewrite_checkpoint(
     Numbers: bytes of all weight files, of the draft, its dtypes, and which MTP layer it is.
     """
     values = trained_values(settings, draft)
-    with open_hf(student.path) as before:
+    with open_part(student) as before:
+        assert isinstance(before, Checkpoint), "a container has a stage of its own"
         write_patch(before, out / PATCH, values, settings.codec, settings.provenance)
         with open_hf(student.path, out / PATCH) as after:
             digests = (
@@ -98,7 +101,9 @@ def _weight_bytes(checkpoint: Checkpoint) -> int:
 def healed_checkpoint(student: ModelFile, patch: Artifact, runtime: Runtime) -> ModelFile:
     """The student with a patch over it; in a plan the patch may have yet to be written."""
     if not is_pending(patch):
-        return open_model(student.path, runtime, patch.path / PATCH)
+        healed = open_model(student.path, runtime, patch.path / PATCH)
+        refuse_changed(student.seen, healed.seen)
+        return healed
     marker = patch.content_digest
     digests = replace(student.digests, draft=f"{marker}:draft", content=marker)
     head = student.head or DraftFacts("new", "")

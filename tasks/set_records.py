@@ -7,6 +7,7 @@ from cmfio.tokenizer import load_tokenizer
 from store.artifact import Artifact
 from tasks.errors import InputError
 from tasks.model_file import ModelPart, vocab_bytes
+from tasks.seen import look_at, refuse_changed
 from tasks.sources import DataSet, gather, kind_of, weigh
 from tasks.windows import cut_text, shuffled, take_records
 
@@ -60,7 +61,9 @@ def take_texts(data: DataSet, most_bytes: int) -> list[str]:
     """Texts of a set in its shuffled order until they hold `most_bytes`."""
     sizes = weigh(data, TEXT_PIECE_BYTES)
     chosen = _prefix(shuffled(len(sizes)), sizes, most_bytes)
-    return [str(text) for text in gather(data, chosen, TEXT_PIECE_BYTES)]
+    texts = [str(text) for text in gather(data, chosen, TEXT_PIECE_BYTES)]
+    refuse_changed(data.seen, look_at(data.files))
+    return texts
 
 
 def _as_ids(document: str | list[int]) -> list[list[int]]:
@@ -82,6 +85,7 @@ def _documents(
     """Records of the documents in shuffled order, until they hold `tokens` ids."""
     piece_bytes = _piece_bytes(data, tokens, limit)
     sizes = weigh(data, piece_bytes)
+    refuse_changed(data.seen, look_at(data.files))
     if not any(sizes):
         raise InputError(
             f"data set {data.name}: has no records with anything in them; check its path, "
@@ -91,7 +95,9 @@ def _documents(
     while waiting and left > 0:
         chosen = _prefix(waiting, sizes, left)
         waiting = waiting[len(chosen) :]
-        for document in gather(data, chosen, piece_bytes):
+        documents = gather(data, chosen, piece_bytes)
+        refuse_changed(data.seen, look_at(data.files))
+        for document in documents:
             for record in records_of(document):
                 yield record
                 left -= len(record)

@@ -5,10 +5,9 @@ or `text`), or of text files; `python:stdlib` and `python:topics` are text that 
 carries. Records come in file order; a `split` column keeps only its `train` rows.
 """
 
-import glob
 import sysconfig
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -16,9 +15,11 @@ from typing import Literal
 from conf.schema import DataSpec
 from store.digests import FileDigests
 from store.keys import digest_of
+from tasks.data_files import files_below, matches, refuse_unreadable, unreadable
 from tasks.errors import InputError
+from tasks.seen import Seen, look_at
 from tasks.table_files import columns_of, rows_of
-from tasks.text_files import Pieces, refuse_binary
+from tasks.text_files import Pieces, refuse_other
 
 TABLES = {".parquet", ".arrow", ".jsonl"}
 TEXTS = {
@@ -48,13 +49,17 @@ Kind = Literal["ids", "text"]
 
 @dataclass(frozen=True)
 class DataSet:
-    """One data set: its files in order, what they hold, the digest of their bytes."""
+    """One data set: its files in order, what they hold, the digest of their bytes.
+
+    `seen` are the files as they were when it was taken.
+    """
 
     name: str
     tokens: int
     files: tuple[Path, ...]
     kind: Literal["table", "text", "topics"]
     content_digest: str
+    seen: tuple[Seen, ...] = field(default=(), compare=False)
 
     @cached_property
     def file_bytes(self) -> tuple[int, ...]:
@@ -86,10 +91,13 @@ def absence(spec: DataSpec | str) -> str | None:
     if not path:
         return f"names no path; {GIVE}"
     try:
-        if path.startswith("python:") or Path(path).exists() or _matches(path):
+        is_there = path.startswith("python:") or Path(path).exists()
+        if not is_there and Path(path).is_symlink():
+            return unreadable(Path(path))
+        if is_there or matches(path):
             return None
     except OSError as error:  # a name that no file system takes, a folder kept shut
-        return f"{path}: cannot be read: {error.strerror}"
+        return f"{error.filename}: cannot be read: {error.strerror}"
     given, at, cap = path.rpartition("@")
     if not at or "/" in cap:
         return f"{path}: there is no such file, folder or match; {GIVE}"
@@ -112,14 +120,20 @@ def open_set(spec: DataSpec | str, digests: FileDigests) -> DataSet:
             files = _find_files(spec)
             kind = "table" if files[0].suffix in TABLES else "text"
             if kind == "text":
-                refuse_binary(files)
+                refuse_other(files, digests)
+        seen = look_at(files)
         shas = [digests.sha256(file) for file in files]
     except OSError as error:
         raise InputError(
             f"data: {error.filename}: cannot be read: {error.strerror}"
         ) from error
     return DataSet(
-        name, wanted.tokens, tuple(files), kind, digest_of({"kind": kind, "files": shas})
+        name,
+        wanted.tokens,
+        tuple(files),
+        kind,
+        digest_of({"kind": kind, "files": shas}),
+        seen,
     )
 
 
@@ -131,23 +145,11 @@ def _python_text(path: str) -> tuple[list[Path], Literal["text", "topics"]]:
     folder = stdlib / package
     is_inside = folder.resolve().is_relative_to(stdlib.resolve())
     if named == "python:stdlib" and is_inside and folder.is_dir():
-        return sorted(_walk(folder, {".py"}, SKIPPED_FOLDERS)), "text"
+        return sorted(files_below(folder, {".py"}, SKIPPED_FOLDERS)), "text"
     raise InputError(
         f"data: {path}: known are python:topics, python:stdlib and its packages, as "
         "python:stdlib/json"
     )
-
-
-def _walk(
-    folder: Path, suffixes: set[str], skipped: frozenset[str] = frozenset()
-) -> Iterator[Path]:
-    """Files below a folder, hidden and skipped folders left out."""
-    for entry in folder.iterdir():
-        if entry.is_dir():
-            if entry.name not in skipped and not entry.name.startswith((".", "config-")):
-                yield from _walk(entry, suffixes, skipped)
-        elif entry.suffix in suffixes:
-            yield entry
 
 
 def _find_files(spec: DataSpec | str) -> list[Path]:
@@ -158,11 +160,12 @@ def _find_files(spec: DataSpec | str) -> list[Path]:
     if missing is not None:
         raise InputError(f"data: {missing}")
     if given.is_dir():
-        files = sorted(_walk(given, TABLES | TEXTS))
+        files = sorted(files_below(given, TABLES | TEXTS))
     else:
-        files = [given] if given.is_file() else sorted(_matches(path))
+        files = [given] if given.exists() else sorted(matches(path))
     if not files:
         raise InputError(f"data: {path}: holds no text or table files; {GIVE}")
+    refuse_unreadable(files)
     for file in files:
         _refuse_tdata(file)
     if len({file.suffix in TABLES for file in files}) > 1:
@@ -170,12 +173,6 @@ def _find_files(spec: DataSpec | str) -> list[Path]:
             f"data: {path}: mixes tables and text files; make them two data sets"
         )
     return files
-
-
-def _matches(path: str) -> list[Path]:
-    """The files that a glob means, in no order."""
-    found = map(Path, glob.glob(path, recursive=True))  # noqa: PTH207 — Path.glob takes no root
-    return [match for match in found if match.is_file()]
 
 
 def _refuse_tdata(path: Path) -> None:
@@ -226,6 +223,7 @@ def _topics() -> list[str]:
 def _checked(row: dict[str, object], column: Kind, data: DataSet) -> str | list[int]:
     value = row.get(column)
     if column == "text" and isinstance(value, str):
+        _refuse_half_characters(value, data)
         return value
     if (
         column == "ids"
@@ -237,6 +235,17 @@ def _checked(row: dict[str, object], column: Kind, data: DataSet) -> str | list[
     raise InputError(
         f"data set {data.name}: a record's `{column}` is {_short(value)}, not {what}"
     )
+
+
+def _refuse_half_characters(text: str, data: DataSet) -> None:
+    """InputError for what JSON can spell and no encoding has, as `\\ud83d` alone."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"data set {data.name}: a record's `text` holds half a character, "
+            f"{text[error.start]!a} behind {text[: error.start][-20:]!r}; leave it out"
+        ) from error
 
 
 def kind_of(data: DataSet) -> Kind:

@@ -65,11 +65,29 @@ def _json_rows(file: Path) -> Iterator[dict[str, object]]:
 
 
 def _table_rows(file: Path) -> Iterator[dict[str, object]]:
+    done = 0
     try:
         for batch in _batches(file):
-            yield from batch.to_pylist()
+            try:
+                yield from batch.to_pylist()
+            except UnicodeDecodeError as error:
+                row = done + _first_undecoded(batch)
+                raise InputError(
+                    f"data: {file}: row {row:,}, the first being 0, is not UTF-8: {error}"
+                ) from error
+            done += len(batch)
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"data: {file}: cannot be read: {error}") from error
+
+
+def _first_undecoded(batch: pa.RecordBatch) -> int:
+    """The place of the row for which `to_pylist` of a batch failed."""
+    for place in range(len(batch)):
+        try:
+            batch.slice(place, 1).to_pylist()
+        except UnicodeDecodeError:
+            return place
+    raise AssertionError("each row decodes alone")
 
 
 def _batches(file: Path) -> Iterator[pa.RecordBatch]:

@@ -1,7 +1,7 @@
 """trunk_shard: the rows of some windows, cached; made here or by workers, one by one."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -123,7 +123,7 @@ def _made_by_workers(
         sum(int(shard.length.sum()) for shard in some) for some in (trunk.shards, missing)
     )
     trunk.bar.skip(every - left)
-    whole = replace(trunk.part, path=trunk.part.path.absolute())
+    whole = trunk.part.elsewhere()
     numbers = {shard.content_digest: at for at, shard in enumerate(trunk.shards, 1)}
     works = [
         ShardWork(

@@ -49,7 +49,7 @@ def make_models(folder: Path) -> None:
 def lay_ground(folder: Path, models: Path) -> None:
     """A page's fresh folder: `.venv`, models, text, a table, README's `mine.yaml`."""
     (folder / ".venv").symlink_to(blocks.ROOT / ".venv")
-    for place in ("source.cmf", "model.cmf", "models/source.cmf"):
+    for place in ("source.cmf", "model.cmf", "models/source.cmf", "out/demo-healed.cmf"):
         put(models / "source.cmf", folder / place)
     put(models / "folded.cmf", folder / "models/folded.cmf")
     topics = list(pydoc_data.topics.topics.items())

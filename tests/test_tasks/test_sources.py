@@ -182,6 +182,27 @@ def test_a_table_cut_short_is_named(tmp_path: Path, digests: FileDigests) -> Non
         records(open_set(str(path), digests))
 
 
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
+def test_a_tables_text_that_is_not_utf8_is_named(
+    tmp_path: Path, digests: FileDigests, suffix: str
+) -> None:
+    rows = pa.array([b"one", b"two", b"caf\xe9", b"four"]).view(pa.string())
+    path, table = tmp_path / f"a{suffix}", pa.table({"text": rows})
+    if suffix == ".parquet":
+        pyarrow.parquet.write_table(table, path)
+    else:
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as out:
+            out.write_table(table, max_chunksize=2)
+    with pytest.raises(InputError, match=rf"a\{suffix}: row 2, .* is not UTF-8: .* 0xe9"):
+        records(open_set(str(path), digests))
+
+
+def test_half_a_character_is_no_text(tmp_path: Path, digests: FileDigests) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "\\ud83d\\ude00 yes, \\ud83d no"}\n')
+    with pytest.raises(InputError, match=r"set a\.jsonl: .* half a character, '\\ud83d'"):
+        records(open_set(str(tmp_path / "a.jsonl"), digests))
+
+
 def test_the_help_texts_that_every_python_carries(digests: FileDigests) -> None:
     topics = open_set("python:topics", digests)
     assert any('The "assert" statement' in str(text) for text in records(topics))

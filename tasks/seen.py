@@ -35,12 +35,12 @@ class Seen:
 
 
 def look_at(paths: Iterable[Path]) -> tuple[Seen, ...]:
-    """Those of the files that are there, as they are now."""
+    """The files that can be looked at, as they are; of others opening says why not."""
     found = []
     for path in paths:
         try:
             found.append(_seen(path, path.stat()))
-        except FileNotFoundError:
+        except OSError:
             continue
     return tuple(found)
 
@@ -57,7 +57,7 @@ def look_at_container(container: Container) -> tuple[Seen, ...]:
 
 def look_at_model(path: Path, before: tuple[Seen, ...] = ()) -> tuple[Seen, ...]:
     """A checkpoint's files as they are now; else the file, or those there were before."""
-    if path.is_dir():
+    if os.path.isdir(path):  # noqa: PTH112 — also for a name no file system takes
         return look_at(folder_files(path))
     return look_at([one.path for one in before] or [path])
 

@@ -75,6 +75,7 @@ def test_both_brackets_turn_and_turn_back(
     window = page.locator("h1").inner_text()
     page.keyboard.press("]")
     expect(page.locator("h1")).not_to_have_text(window)
+    page.wait_for_load_state()  # its heading is there before it hears keys
     page.keyboard.press("[")
     expect(page.locator("h1")).to_have_text(window)
     if name == "windows":  # what was chosen stays chosen

@@ -71,8 +71,7 @@ def _files(config: RunConfig, runtime: Runtime) -> Iterator[Finding]:
     """The student's file, and that of `init`."""
     student = Path(config.student)
     init = None if config.init is None else Path(config.init)
-    is_start_elsewhere = init is not None or config.start_from_last_layer
-    found = [*_file(student, runtime, needs_draft=not is_start_elsewhere)]
+    found = [*_file(student, runtime, needs_draft=config.start == "own")]
     yield from found
     if init is not None:
         told = [*_file(init, runtime, needs_draft=True)]

@@ -12,6 +12,12 @@ from tasks.errors import InputError
 from tasks.model_file import ModelFile
 from tasks.stage import Runtime
 
+FRESH_LR = 1e-4  # under it a fresh draft hardly moves
+WAYS = (
+    "name a model that has one with `init`, or set start_from_last_layer: true to start a "
+    "fresh draft"
+)
+
 
 def check_drafts(
     config: RunConfig, student: ModelFile, init: ModelFile | None, runtime: Runtime
@@ -22,7 +28,7 @@ def check_drafts(
     """
     if init is not None and not init.has_draft:
         raise no_draft(init.path)
-    if not (student.has_draft or init is not None or config.start_from_last_layer):
+    if config.start == "own" and not student.has_draft:
         raise no_draft(student.path)
     if init is not None:
         refuse_foreign_init(student, init)
@@ -45,13 +51,6 @@ def refuse_foreign_init(student: ModelFile, init: ModelFile) -> None:
     for found in init_findings(student.path, init.path):
         if found.level == "blocks":
             raise InputError(f"{init.path}: {found.what}; {found.todo}")
-
-
-FRESH_LR = 1e-4  # under it a fresh draft hardly moves
-WAYS = (
-    "name a model that has one with `init`, or set start_from_last_layer: true to start a "
-    "fresh draft"
-)
 
 
 def no_draft(path: Path, ways: str = WAYS) -> InputError:

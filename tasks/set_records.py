@@ -7,7 +7,6 @@ from cmfio.tokenizer import load_tokenizer
 from store.artifact import Artifact
 from tasks.errors import InputError
 from tasks.model_file import ModelPart, vocab_bytes
-from tasks.seen import look_at, refuse_changed
 from tasks.sources import DataSet, gather, kind_of, weigh
 from tasks.windows import cut_text, shuffled, take_records
 
@@ -62,7 +61,7 @@ def take_texts(data: DataSet, most_bytes: int) -> list[str]:
     sizes = weigh(data, TEXT_PIECE_BYTES)
     chosen = _prefix(shuffled(len(sizes)), sizes, most_bytes)
     texts = [str(text) for text in gather(data, chosen, TEXT_PIECE_BYTES)]
-    refuse_changed(data.seen, look_at(data.files))
+    data.refuse_changed()
     return texts
 
 
@@ -85,7 +84,7 @@ def _documents(
     """Records of the documents in shuffled order, until they hold `tokens` ids."""
     piece_bytes = _piece_bytes(data, tokens, limit)
     sizes = weigh(data, piece_bytes)
-    refuse_changed(data.seen, look_at(data.files))
+    data.refuse_changed()
     if not any(sizes):
         raise InputError(
             f"data set {data.name}: has no records with anything in them; check its path, "
@@ -96,7 +95,7 @@ def _documents(
         chosen = _prefix(waiting, sizes, left)
         waiting = waiting[len(chosen) :]
         documents = gather(data, chosen, piece_bytes)
-        refuse_changed(data.seen, look_at(data.files))
+        data.refuse_changed()
         for document in documents:
             for record in records_of(document):
                 yield record

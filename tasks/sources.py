@@ -17,7 +17,7 @@ from store.digests import FileDigests
 from store.keys import digest_of
 from tasks.data_files import files_below, matches, refuse_unreadable, unreadable
 from tasks.errors import InputError
-from tasks.seen import Seen, look_at
+from tasks.seen import Seen, look_at, refuse_changed
 from tasks.table_files import columns_of, rows_of
 from tasks.text_files import Pieces, refuse_other
 
@@ -60,6 +60,10 @@ class DataSet:
     kind: Literal["table", "text", "topics"]
     content_digest: str
     seen: tuple[Seen, ...] = field(default=(), compare=False)
+
+    def refuse_changed(self) -> None:
+        """InputError unless the files are those that the digest was taken of."""
+        refuse_changed(self.seen, look_at(self.files))
 
     @cached_property
     def file_bytes(self) -> tuple[int, ...]:

@@ -57,16 +57,16 @@ def wanted(store: Store, name: str) -> tuple[list[str], list[Item]]:
     """
     listed = items(store)
     lineage = Lineage(listed, models_in(store, listed))
-    book = {run.record.id: run for run in runs(store.root)}
-    done = [one for one, run in book.items() if run.record.report is not None]
-    named = runs_called(store, name)
+    told = runs(store.root)
+    book = {run.record.id: run for run in told}
+    named = runs_called(told, name)
     if len(named) > 1:
         raise UnknownName(
             f"{name!r} begins the ids of {len(named)} finished runs; heal status lists them"
         )
     if not named:
         (one,) = chosen(listed, name)
-        named = [run for run in done if book[run].record.report == one.name][:1]
+        named = [run for run in book if book[run].record.report == one.name][:1]
         roots = {one.name}
     else:
         roots = stages_of(book[named[0]])

@@ -1,9 +1,10 @@
 """Artifacts and runs that a user wants kept whatever becomes old, one empty file each."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from store.errors import UnknownName
-from store.runs import runs
+from store.runs import Run, runs
 from store.store import Store
 from store.upkeep import chosen, items
 
@@ -31,18 +32,15 @@ def unpin(store: Store, name: str) -> bool:
     return was_pinned
 
 
-def runs_called(store: Store, name: str) -> list[str]:
+def runs_called(book: Sequence[Run], name: str) -> list[str]:
     """The ids of the runs that a name, or its beginning, fits; `last` is one that ended.
 
-    UnknownName for `last` where none has.
+    `book`: the store's runs, newest first. UnknownName for `last` where none has ended.
     """
-    book = runs(store.root)
     if name == LAST:
         done = [run.record.id for run in book if run.record.report is not None]
         if not done:
-            raise UnknownName(
-                f"no run in {store.root} has finished; heal status lists them"
-            )
+            raise UnknownName("no run in this store has finished; heal status lists them")
         return done[:1]
     ids = [run.record.id for run in book]
     return [one for one in ids if one == name] or [i for i in ids if i.startswith(name)]
@@ -53,7 +51,7 @@ def name_of(store: Store, name: str) -> str:
 
     `last` is the newest run that came to its end.
     """
-    fitting = runs_called(store, name)
+    fitting = runs_called(runs(store.root), name)
     if len(fitting) > 1:
         raise UnknownName(
             f"{name!r} begins the ids of {len(fitting)} runs; give more of it"

@@ -127,6 +127,11 @@ class _Call:
         return key_of(self.recipe)
 
     @property
+    def shown(self) -> str:
+        """The stage's name and what is beside it, as people see it."""
+        return f"{self.stage.name} {self.label}".rstrip()
+
+    @property
     def store(self) -> Store:
         return self.runtime.store
 
@@ -143,7 +148,7 @@ class _Call:
             with storage_errors(self.store.root, f"stage {self.stage.name}"):
                 artifact, state = self._found_or_made()
         except Stopped as stopped:
-            raise self._named(stopped) from None
+            raise Stopped(stopped.where, stopped.stage or self.shown) from None
         seconds = time.monotonic() - start
         self.runtime.ledger.add(
             StageEvent(self.stage.name, artifact.key, state, seconds, self.label)
@@ -246,7 +251,7 @@ class _Call:
 
         task = Task(
             reference,
-            name=f"{self.stage.name} {self.label}".rstrip(),
+            name=self.shown,
             persist_result=True,
             result_storage=self.store.root,
             result_serializer="json",
@@ -286,15 +291,9 @@ class _Call:
                 f"{stage_name}: damaged, set aside and made again: {problems[0]}{others}"
             )
 
-    def _named(self, stopped: Stopped) -> Stopped:
-        """The same with the stage named and how to go on, once."""
-        if stopped.stage:
-            return stopped
-        return Stopped(stopped.where, f"{self.stage.name} {self.label}".rstrip())
-
     def _say_waiting(self) -> None:
-        if self.runtime.ledger.waits_anew(f"{self.stage.name} {self.label}"):
+        if self.runtime.ledger.waits_anew(self.shown):
             self._say("another run is making it; waiting for that")
 
     def _say(self, text: str) -> None:
-        self.runtime.progress.say(f"{self.stage.name} {self.label}".rstrip() + f": {text}")
+        self.runtime.progress.say(f"{self.shown}: {text}")

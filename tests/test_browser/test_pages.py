@@ -1,6 +1,8 @@
 """Every page in Chromium: silent, at home, legible, by keyboard, narrow and wide, dark."""
 
 import re
+from contextlib import closing
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -227,3 +229,15 @@ def test_a_hover_that_got_no_answer_is_asked_again(
     page.mouse.move(0, 0)
     token.hover()
     expect(token).to_have_class(re.compile(r"\bsel\b"))
+
+
+def test_a_head_leaves_its_connection_as_it_was(served: str) -> None:
+    """A body sent after it would be taken for the next answer."""
+    with closing(HTTPConnection(served.removeprefix("http://"))) as asked:
+        for method in ("HEAD", "GET", "HEAD"):
+            asked.request(method, "/")
+            answer = asked.getresponse()
+            body = answer.read()
+            assert answer.status == 200
+            assert int(answer.headers["content-length"]) > 1000
+            assert bool(body) is (method == "GET")

@@ -60,6 +60,17 @@ def test_every_route_answers_what_it_is_made_for(
     assert len(found) > 20
 
 
+def test_a_head_says_of_every_route_what_a_get_does(
+    asking: TestClient, seen: "Inspected"
+) -> None:
+    for path in routes(seen):
+        said, got = asking.head(path), asking.get(path)
+        assert said.status_code == 200, path
+        assert said.headers["content-type"] == got.headers["content-type"]
+    assert asking.head("/heal/nothing").status_code == 404
+    assert asking.put("/").status_code == 405
+
+
 @pytest.mark.parametrize("value", ODD)
 def test_no_odd_value_of_any_parameter_is_an_error_of_ours(
     asking: TestClient, seen: "Inspected", value: str

@@ -11,6 +11,7 @@ from fastapi.responses import JSONResponse
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cmfio.errors import CmfError
 from store.errors import ArtifactDamaged, ArtifactError
@@ -46,12 +47,24 @@ def create_app(root: Path, *, hosts: Sequence[str] = ("*",)) -> FastAPI:
     app.state.depot = Depot(root)
     app.middleware("http")(_with_headers)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))
+    app.add_middleware(_HeadAsGet)
     static = str(files("ui.inspector").joinpath("static"))
     app.mount("/static", StaticFiles(directory=static), name="static")
     for name in ROUTERS:
         app.include_router(_router(name))
     _say_errors(app)
     return app
+
+
+class _HeadAsGet:
+    """HEAD, as `curl -I` asks, answers what GET does; the server sends no body."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_head = scope["type"] == "http" and scope["method"] == "HEAD"
+        await self.app({**scope, "method": "GET"} if is_head else scope, receive, send)
 
 
 def _router(name: str) -> APIRouter:

@@ -11,7 +11,7 @@ from conf.machine import ComputeType, describe, resolve_dtype
 from conf.schema import RunConfig
 from flows.ground import open_sets, pack_sets, shard_settings
 from flows.plan import plan_heal, plan_line
-from flows.wiring import convention, probe_start
+from flows.wiring import convention, probe_start, unlike_record
 from nets.errors import ModelError
 from store.artifact import Artifact
 from store.errors import ArtifactError
@@ -190,13 +190,13 @@ def _wiring(
     where, usual = model.path.name, convention(model)
     how = "clearly" if numbers["outcome"] == "clear" else "as well as any other"
     what = f"the draft's wiring is hidden {wiring.hidden}, chain {wiring.chain}: {how}"
-    yield Finding("fact", where, what)
+    yield Finding("fact", where, what + unlike_record(model, wiring))
     if wiring != usual:
         yield Finding(
             "biases",
             where,
-            f"runtimes of this format feed a draft {usual.text}, this one was made for "
-            f"{wiring.text}",
+            f"runtimes of this format feed a draft {usual.text}, this one names more of "
+            f"the trunk's tokens as {wiring.text}",
             "if yours is one of them, heal it to what that reads: probe.wiring: "
             f"{{hidden: {usual.hidden}, chain: {usual.chain}}}",
         )

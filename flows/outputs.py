@@ -91,11 +91,14 @@ def publish_outputs(healed: Healed, targets: Sequence[Target], runtime: Runtime)
     models = {(one.codec, one.model.layout): one.model for one in healed.outputs}
     for target in targets:
         model = models[target.codec, target.layout]
+        earlier = ", in place of an earlier one" if target.path.exists() else ""
         if target.layout == "hf":
             publish_checkpoint(model, target.path, runtime)
         else:
             publish(model.path, target.path)
-        runtime.progress.say(f"wrote {target.path} ({target.codec}){_layers_text(model)}")
+        runtime.progress.say(
+            f"wrote {target.path} ({target.codec}){earlier}{_layers_text(model)}"
+        )
 
 
 def _layers_text(model: ModelFile) -> str:

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from tasks.model_file import ModelFile
     from tasks.try_draft import Difference, Trial
 
-PROVENANCE = "mtp_heal"
-
 
 class Given(Settings):
     """The command's options, checked."""
@@ -91,7 +89,9 @@ def _try(
     from tasks.progress import make_progress
     from tasks.try_draft import Trying, try_draft
 
-    runtime = open_runtime(RuntimeConfig(), store, make_progress())
+    progress = make_progress()
+    progress.say(f"reading {path}")
+    runtime = open_runtime(RuntimeConfig(), store, progress)
     model = open_model(path, runtime)
     if not model.has_draft:
         raise no_draft(
@@ -113,17 +113,13 @@ def _try(
 
 def _wiring_of(model: "ModelFile", given: Wiring | None) -> tuple[Wiring, str]:
     """As asked, else as the heal that wrote the file had it, else by its format."""
-    from flows.wiring import convention
-    from tasks.model_file import open_part
+    from flows.wiring import convention, recorded_wiring
 
     if given is not None:
         return given, "as asked"
-    with open_part(model.draft) as weights:
-        provenance = weights.header.provenance
-    healed = provenance.get(PROVENANCE) if isinstance(provenance, dict) else None
-    said = healed.get("wiring") if isinstance(healed, dict) else None
-    if isinstance(said, dict):
-        return Wiring(hidden=said["hidden"], chain=said["chain"]), "as it was healed"
+    recorded = recorded_wiring(model)
+    if recorded is not None:
+        return recorded, "as it was healed"
     return convention(model), "as its format has it; --wiring for another"
 
 

@@ -3,11 +3,13 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from pydantic import ValidationError
+
 from conf.base import NORMED, RAW, Wiring
 from conf.schema import RunConfig
 from store.artifact import Artifact
 from tasks.drafts import DraftSource
-from tasks.model_file import ModelFile, ModelPart, open_model
+from tasks.model_file import ModelFile, ModelPart, open_model, open_part
 from tasks.probe import ProbeSettings, SampleSettings, probe_draft, sample_windows
 from tasks.probe_text import MORE_WINDOWS, wiring_found
 from tasks.shard_rows import ShardSettings
@@ -15,6 +17,7 @@ from tasks.stage import Runtime
 from tasks.trunk_pass import run_trunk
 
 MOST_ROUNDS = 3
+PROVENANCE = "mtp_heal"
 
 
 @dataclass(frozen=True)
@@ -75,15 +78,40 @@ def find_wiring(
     if probe is None:
         return FoundWiring(convention(model), "format")
     wiring = wiring_found(probe, model.path)
-    runtime.progress.say(
-        f"the draft's wiring: hidden {wiring.hidden}, chain {wiring.chain}"
-    )
+    told = f"the draft's wiring: hidden {wiring.hidden}, chain {wiring.chain}"
+    other = "" if config.init else unlike_record(model, wiring)
+    runtime.progress.say(told + other)
     return FoundWiring(wiring, "probe", probe)
 
 
 def convention(model: ModelFile) -> Wiring:
     """What runtimes of the model's format feed a draft (healing.md §3)."""
     return NORMED if model.layout == "hf" else RAW
+
+
+def recorded_wiring(model: ModelFile) -> Wiring | None:
+    """What the heal that wrote the model's draft trained it for; None if none did."""
+    with open_part(model.draft) as weights:
+        provenance = weights.header.provenance
+    healed = provenance.get(PROVENANCE) if isinstance(provenance, dict) else None
+    said = healed.get("wiring") if isinstance(healed, dict) else None
+    if not isinstance(said, dict):
+        return None
+    try:
+        return Wiring.model_validate({side: said.get(side) for side in Wiring.model_fields})
+    except ValidationError:
+        return None  # a header that someone else wrote so
+
+
+def unlike_record(model: ModelFile, wiring: Wiring) -> str:
+    """More words where a heal wrote this draft for another wiring than a probe found."""
+    recorded = recorded_wiring(model)
+    if recorded is None or recorded == wiring:
+        return ""
+    return (
+        f"; a heal wrote it for {recorded.text} (hidden/chain), which names fewer of the "
+        "trunk's tokens on this text: set probe.wiring to keep that"
+    )
 
 
 def probe_start(
@@ -102,7 +130,8 @@ def probe_start(
     if start is None:
         return None
     depth = max(config.train.depth, config.measure.depth)
-    settings = ProbeSettings(depth=depth, dtype=shard.dtype, convention=convention(model))
+    usual = (None if init else recorded_wiring(model)) or convention(model)
+    settings = ProbeSettings(depth=depth, dtype=shard.dtype, convention=usual)
     wanted = config.probe.windows
     for _ in range(MOST_ROUNDS):
         rows = _probe_rows(model, windows, wanted, shard, runtime)

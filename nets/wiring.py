@@ -24,7 +24,7 @@ from nets.hold import FloatArray, IntArray, Interval
 
 Order = Literal["emb_hid", "hid_emb"]
 ControlName = Literal["shifted", "foreign"]
-# clear: one reading beats all others; same: those it doesn't beat are as good.
+# clear: one reading beats all others by more than counts; same: some are as good.
 Outcome = Literal["clear", "same", "unclear", "swapped", "nothing", "leak"]
 # Readings that differ by less than this share of what they hold are the same to a user.
 SAME_SHARE = 0.02
@@ -106,7 +106,7 @@ def compare_readings(choices: Choices, convention: Wiring) -> Found:
     lines = tuple(_line(one, found[one], found[best]) for one in found)
     controls = _controls(choices, best)
     chance_C = chance_rates(target_WTC)
-    outcome, reading = _verdict(lines, convention)
+    outcome, reading = verdict_of(lines, convention)
     if low_rates(found[best])[0] <= chance_C[0]:
         outcome, reading = "nothing", None
     elif any((np.asarray(control.low_C) > chance_C).any() for control in controls):
@@ -144,17 +144,17 @@ def _controls(choices: Choices, best: Reading) -> tuple[Control, ...]:
     )
 
 
-def _verdict(
+def verdict_of(
     lines: Sequence[ReadingLine], convention: Wiring
 ) -> tuple[Outcome, Reading | None]:
     """Whether one reading wins, and which is used.
 
-    A reading is beaten if the interval of what it lacks leaves zero out, and as good as the
-    best if that interval ends within `SAME_SHARE` of what the best names.
+    A reading is as good as the best if the interval of what it lacks ends within
+    `SAME_SHARE` of what the best names, and beaten if that interval leaves zero out.
     """
-    best = max(line.drafts for line in lines)
-    rivals = [line for line in lines if line.behind.low <= 0]
-    if any(line.behind.high > SAME_SHARE * best for line in rivals):
+    same = SAME_SHARE * max(line.drafts for line in lines)
+    rivals = [line for line in lines if line.behind.low <= 0 or line.behind.high <= same]
+    if any(line.behind.high > same for line in rivals):
         return "unclear", None
     ranked = sorted(rivals, key=lambda line: _preference(line, convention))
     chosen = ranked[0].reading

@@ -68,7 +68,7 @@ def sample_windows(
 
 
 class ProbeSettings(Settings):
-    """Chain depth, compute type, and the wiring that the model's format stands for."""
+    """Chain depth, compute type, and the wiring to take where several are as good."""
 
     depth: int
     dtype: Literal["bf16", "f32"]
@@ -82,7 +82,7 @@ def _supposed(
     return {"outcome": "clear", "wiring": settings.convention.model_dump()}
 
 
-@stage("probe_draft", version=1, expects=_supposed, on_device=True)
+@stage("probe_draft", version=2, expects=_supposed, on_device=True)
 def probe_draft(  # noqa: PLR0913 — a stage's inputs, each with a digest of its own
     out: Path,
     settings: ProbeSettings,

@@ -115,7 +115,7 @@ class ReportSettings(Settings):
     stages: tuple[StageRow, ...]
 
 
-@stage("report", version=5)
+@stage("report", version=6)
 def report(  # noqa: PLR0913 — a stage's inputs, each with a digest of its own
     out: Path,
     settings: ReportSettings,

@@ -86,9 +86,10 @@ def _documents(
     sizes = weigh(data, piece_bytes)
     data.refuse_changed()
     if not any(sizes):
+        columns = ", its columns, and that a column `split` says `train` somewhere"
         raise InputError(
-            f"data set {data.name}: has no records with anything in them; check its path, "
-            "its columns, and that a column `split` says `train` somewhere"
+            f"data set {data.name}: has no records with anything in them; check its path"
+            + (columns if data.kind == "table" else "")
         )
     waiting, left = shuffled(len(sizes)), tokens
     while waiting and left > 0:

@@ -207,7 +207,8 @@ def _rivals(report: Report) -> list[str]:
 
 def _thin_ground(report: Report) -> list[str]:
     return [
-        f"Coverage of {name} is {percent_sign(measure.coverage)}: it speaks of little text."
+        f"Coverage of {name} is {percent_sign(measure.coverage)}: its figures are of no "
+        "more rows of the text than that."
         for name, measure in report.measures.items()
         if measure.coverage is not None and measure.coverage < LOW_COVERAGE
     ]

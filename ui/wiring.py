@@ -59,8 +59,8 @@ def _lead(probe: Probe) -> str:
     if probe.outcome == "clear":
         return f"{read}: it names more of the trunk’s tokens than any other reading."
     return (
-        f"{read}, as the file’s format has it: the readings that hold most are within 2 % "
-        "of each other."
+        f"{read}: the readings that hold most are within 2 % of each other, and the wiring "
+        "that the draft was healed for, or else that of the format, is taken if among them."
     )
 
 

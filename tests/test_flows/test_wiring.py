@@ -1,6 +1,7 @@
 """The wiring of a heal: found by a probe before the long pass, given, or by the format."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import yaml
 from typer.testing import CliRunner
 
 from cmfio.reader import open_container
+from cmfio.rewrite import rewrite
 from conf.base import RAW, Wiring
 from conf.load import check
 from conf.schema import RunConfig
@@ -20,6 +22,7 @@ from store.store import Store
 from store.tables import read_table
 from tasks.errors import InputError
 from tasks.model_file import open_model
+from tasks.progress import SilentProgress
 from tasks.stage import Runtime
 from tests.planted import planted_ground
 from tests.small_heal import Ground, heal
@@ -149,6 +152,32 @@ def test_a_given_wiring_is_used_unprobed(tmp_path: Path) -> None:
         MIXED,
     )
     assert "probe_draft" not in {event.name for event in runtime.ledger.events}
+
+
+def as_healed(ground: Ground, wiring: Wiring) -> Ground:
+    """The same, its draft by its own record the work of a heal."""
+    healed = ground.student.with_name("healed.cmf")
+    said: Any = {"wiring": {**wiring.model_dump(), "by": "probe"}}
+    with open_container(ground.student) as source:
+        rewrite(source, healed, {}, provenance=("mtp_heal", said))
+    return replace(ground, student=healed)
+
+
+def test_a_tie_goes_to_the_wiring_that_a_heal_wrote_the_draft_for(tmp_path: Path) -> None:
+    ground = planted_ground(tmp_path, RAW, k=0.0)  # no reading differs
+    runtime = Runtime(store=Store(ground.store))
+    assert laid(ground, runtime).measure.wiring == RAW
+    assert laid(as_healed(ground, MIXED), runtime).measure.wiring == MIXED
+
+
+@pytest.mark.parametrize("record", [MIXED, RAW], ids=lambda wiring: wiring.text)
+def test_a_record_that_the_probe_denies_is_told(record: Wiring, tmp_path: Path) -> None:
+    progress = SilentProgress()
+    ground = as_healed(planted_ground(tmp_path, RAW), record)
+    found = laid(ground, Runtime(store=Store(ground.store), progress=progress))
+    assert found.measure.wiring == RAW
+    denied = "a heal wrote it for normed/raw (hidden/chain), which names fewer"
+    assert (denied in "\n".join(progress.said)) is (record == MIXED)
 
 
 def test_a_fresh_draft_is_wired_as_the_format_has_it(tmp_path: Path) -> None:

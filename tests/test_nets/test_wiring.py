@@ -12,10 +12,18 @@ from conf.base import NORMED, RAW, Wiring
 from nets.agreement import NO_TOKEN, agreement, behind, chance_rates, shifted, targets
 from nets.draft import Draft
 from nets.evaluate import Compute, evaluate
-from nets.hold import count_starts, drafts_held
+from nets.hold import Interval, count_starts, drafts_held
 from nets.probe import probe_readings, read_as
 from nets.source import Windows
-from nets.wiring import READINGS, Choices, Found, Reading, compare_readings
+from nets.wiring import (
+    READINGS,
+    Choices,
+    Found,
+    Reading,
+    ReadingLine,
+    compare_readings,
+    verdict_of,
+)
 from tests.builders import tiny_llama, tiny_qwen3
 from tests.oracles.rounds import round_from
 from tests.oracles.trunk import Plain, Rows, norm
@@ -114,6 +122,27 @@ def test_where_wiring_changes_nothing_the_format_s_own_is_taken(convention: Wiri
     source = own_windows(draft, LENGTHS, WIDTH, strange=0.5)
     found = probed(draft, source, convention)
     assert (found.outcome, found.reading) == ("same", Reading(convention, "emb_hid"))
+
+
+@pytest.mark.parametrize(
+    ("lead", "used"),
+    [
+        (Interval(0.002, 0.03), ("same", RAW)),  # surely less, and surely under 2 % of 1.6
+        (Interval(-0.01, 0.03), ("same", RAW)),
+        (Interval(0.002, 0.04), ("clear", NORMED)),
+        (Interval(-0.01, 0.04), ("unclear", None)),
+    ],
+)
+def test_less_than_counts_is_as_good_however_sure(
+    lead: Interval, used: tuple[str, Wiring | None]
+) -> None:
+    lines = [
+        ReadingLine(Reading(NORMED, "emb_hid"), (1.6,), 1.6, Interval(0.0, 0.0)),
+        ReadingLine(Reading(RAW, "emb_hid"), (1.58,), 1.58, lead),
+        ReadingLine(Reading(RAW, "hid_emb"), (0.2,), 0.2, Interval(1.3, 1.5)),
+    ]
+    outcome, reading = verdict_of(lines, RAW)
+    assert (outcome, reading and reading.wiring) == used
 
 
 def wired_rounds(

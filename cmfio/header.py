@@ -1,5 +1,6 @@
 """The header of a container: parse, edit, write back; a directory's line."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, Self
 
@@ -12,6 +13,7 @@ from cmfio.json_text import Json, parse_object, spell_json
 from cmfio.record import U32, Int, Real, Record, Text, from_file
 
 __all__ = [
+    "HEAL",
     "Arch",
     "Header",
     "LayerType",
@@ -23,6 +25,8 @@ __all__ = [
     "dump_header",
     "parse_header",
 ]
+
+HEAL = "mtp_heal"  # the key of a provenance under which a heal says what it did
 
 
 @dataclass(frozen=True)
@@ -131,10 +135,15 @@ class Header(Record):
     router: object | None = None
     segments: tuple[object, ...] = ()
 
+    @property
+    def provenance_by_key(self) -> Mapping[str, Json]:
+        """What its provenance object says; nothing where it is none."""
+        return self.provenance if isinstance(self.provenance, dict) else {}
+
     def with_provenance(self, key: str, value: Json) -> Self:
         """A copy whose provenance object says `key: value`; its other keys are kept."""
-        kept = self.provenance if isinstance(self.provenance, dict) else {}
-        return self.model_copy(update={"provenance": {**kept, key: value}})
+        said = {**self.provenance_by_key, key: value}
+        return self.model_copy(update={"provenance": said})
 
     def replace_arch(self, **changes: object) -> Self:
         """A copy with fields of `arch` changed, None removing one; else ParseError."""

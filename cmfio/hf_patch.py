@@ -10,6 +10,7 @@ from pathlib import Path
 
 from cmfio.codecs.base import F32
 from cmfio.errors import DamagedTensor, UnknownCodec, UnsupportedFeature
+from cmfio.header import HEAL
 from cmfio.hf_checkpoint import Checkpoint
 from cmfio.hf_folder import PROVENANCE
 from cmfio.hf_header import CONFIG, read_object
@@ -57,7 +58,7 @@ def write_patch(
     _write_index(source, folder, changed, places)
     if any(name.startswith(MTP) for name in values):
         _write_config(source, folder)
-    (folder / PROVENANCE).write_bytes(spelled({"mtp_heal": said}))
+    (folder / PROVENANCE).write_bytes(spelled({HEAL: said}))
     return sorted(folder.iterdir())
 
 

@@ -211,8 +211,8 @@ def _check_genome(
 ) -> None:
     genome = header.genome
     assert genome is not None
-    provenance = header.provenance if isinstance(header.provenance, dict) else {}
-    if "vocab" not in sections or header.shard is not None or "o1_attn" in provenance:
+    has_o1_attn = "o1_attn" in header.provenance_by_key
+    if "vocab" not in sections or header.shard is not None or has_o1_attn:
         raise ParseError(f"{where}: a genome needs a vocab, no shards and no o1_attn")
     numbers = [_number(event) for event in header.lineage]
     if any(later <= earlier for earlier, later in pairwise(numbers)) or -1 in numbers:

@@ -170,7 +170,7 @@ def _probed(probe: Artifact, model: ModelFile, config: RunConfig) -> Iterator[Fi
         level: Any = "blocks" if config.probe.wiring == "auto" else "biases"
         yield Finding(level, where, what, todo)
     else:
-        yield from _wiring(Wiring.model_validate(numbers["wiring"]), numbers, model)
+        yield from _wiring(numbers, model, config)
     for name, rate in numbers["coverage"].items():
         if rate < LOW_COVERAGE:
             yield Finding(
@@ -185,18 +185,19 @@ def _probed(probe: Artifact, model: ModelFile, config: RunConfig) -> Iterator[Fi
 
 
 def _wiring(
-    wiring: Wiring, numbers: Mapping[str, Any], model: ModelFile
+    numbers: Mapping[str, Any], model: ModelFile, config: RunConfig
 ) -> Iterator[Finding]:
+    wiring = Wiring.model_validate(numbers["wiring"])
     where, usual = model.path.name, convention(model)
     how = "clearly" if numbers["outcome"] == "clear" else "as well as any other"
     what = f"the draft's wiring is hidden {wiring.hidden}, chain {wiring.chain}: {how}"
-    yield Finding("fact", where, what + unlike_record(model, wiring))
+    yield Finding("fact", where, what + unlike_record(model, config, wiring))
     if wiring != usual:
         yield Finding(
             "biases",
             where,
-            f"runtimes of this format feed a draft {usual.text}, this one names more of "
-            f"the trunk's tokens as {wiring.text}",
+            f"runtimes of this format feed a draft {usual.text}, a heal would train this "
+            f"one for {wiring.text}",
             "if yours is one of them, heal it to what that reads: probe.wiring: "
             f"{{hidden: {usual.hidden}, chain: {usual.chain}}}",
         )

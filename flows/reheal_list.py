@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cmfio.errors import CmfError
+from cmfio.header import HEAL
 from cmfio.models import open_weights
 from conf.errors import ConfigError
 from conf.nightly import NightlyConfig, Watch
 from tasks.errors import InputError
 from tasks.model_file import open_model
 from tasks.stage import Runtime
-
-PROVENANCE = "mtp_heal"
 
 
 @dataclass(frozen=True)
@@ -70,10 +69,9 @@ def why_due(student: Student, runtime: Runtime) -> str | None:
         return "no healed file yet"
     try:
         with open_weights(student.out) as healed:
-            said = healed.header.provenance
+            healed_on = healed.header.provenance_by_key.get(HEAL)
     except CmfError as error:
         return f"its healed file is broken: {re.sub(r'; .*', '', str(error))}"
-    healed_on = said.get(PROVENANCE) if isinstance(said, dict) else None
     if not isinstance(healed_on, dict) or "trunk" not in healed_on:
         raise InputError(
             f"{student.out}: was not written by a heal, so it is not overwritten; move it, "

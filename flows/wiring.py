@@ -5,6 +5,7 @@ from typing import Literal
 
 from pydantic import ValidationError
 
+from cmfio.header import HEAL
 from conf.base import NORMED, RAW, Wiring
 from conf.schema import RunConfig
 from store.artifact import Artifact
@@ -17,7 +18,6 @@ from tasks.stage import Runtime
 from tasks.trunk_pass import run_trunk
 
 MOST_ROUNDS = 3
-PROVENANCE = "mtp_heal"
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,7 @@ def find_wiring(
         return FoundWiring(convention(model), "format")
     wiring = wiring_found(probe, model.path)
     told = f"the draft's wiring: hidden {wiring.hidden}, chain {wiring.chain}"
-    other = "" if config.init else unlike_record(model, wiring)
-    runtime.progress.say(told + other)
+    runtime.progress.say(told + unlike_record(model, config, wiring))
     return FoundWiring(wiring, "probe", probe)
 
 
@@ -92,8 +91,7 @@ def convention(model: ModelFile) -> Wiring:
 def recorded_wiring(model: ModelFile) -> Wiring | None:
     """What the heal that wrote the model's draft trained it for; None if none did."""
     with open_part(model.draft) as weights:
-        provenance = weights.header.provenance
-    healed = provenance.get(PROVENANCE) if isinstance(provenance, dict) else None
+        healed = weights.header.provenance_by_key.get(HEAL)
     said = healed.get("wiring") if isinstance(healed, dict) else None
     if not isinstance(said, dict):
         return None
@@ -103,9 +101,14 @@ def recorded_wiring(model: ModelFile) -> Wiring | None:
         return None  # a header that someone else wrote so
 
 
-def unlike_record(model: ModelFile, wiring: Wiring) -> str:
+def _trained_for(model: ModelFile, config: RunConfig) -> Wiring | None:
+    """By the model's record; None where the draft that is probed is another's block."""
+    return recorded_wiring(model) if config.start == "own" else None
+
+
+def unlike_record(model: ModelFile, config: RunConfig, wiring: Wiring) -> str:
     """More words where a heal wrote this draft for another wiring than a probe found."""
-    recorded = recorded_wiring(model)
+    recorded = _trained_for(model, config)
     if recorded is None or recorded == wiring:
         return ""
     return (
@@ -130,7 +133,7 @@ def probe_start(
     if start is None:
         return None
     depth = max(config.train.depth, config.measure.depth)
-    usual = (None if init else recorded_wiring(model)) or convention(model)
+    usual = _trained_for(model, config) or convention(model)
     settings = ProbeSettings(depth=depth, dtype=shard.dtype, convention=usual)
     wanted = config.probe.windows
     for _ in range(MOST_ROUNDS):

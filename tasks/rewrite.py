@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from cmfio.arch import Mtp
 from cmfio.codecs.base import F32
-from cmfio.header import Header
+from cmfio.header import HEAL, Header
 from cmfio.models import AnyModel
 from cmfio.reader import open_container
 from cmfio.rewrite import rewrite
@@ -65,7 +65,7 @@ def rewrite_model(
 ) -> Mapping[str, object]:
     """`model.cmf`; numbers: bytes of the file and of its `model.mtp.*`."""
     target = out / MODEL_NAME
-    said = None if settings.provenance is None else ("mtp_heal", settings.provenance)
+    said = None if settings.provenance is None else (HEAL, settings.provenance)
     with open_part(student) as container:
         rewrite(
             container,

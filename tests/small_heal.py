@@ -8,6 +8,9 @@ from typing import Any
 
 import torch
 
+from cmfio.reader import open_container
+from cmfio.rewrite import rewrite
+from conf.base import Wiring
 from conf.load import check
 from conf.schema import RunConfig
 from flows.heal import run_heal
@@ -151,3 +154,12 @@ def short_heal(root: Path, student: Path, /, **changes: Any) -> dict[str, Any]:
         "runtime": {"device": "cpu", "threads": 1},
     }
     return raw | changes
+
+
+def as_healed(model: Path, wiring: Wiring) -> Path:
+    """A copy beside it whose draft is, by its own record, a heal's work for a wiring."""
+    healed = model.with_name("healed.cmf")
+    said: Any = {"wiring": {**wiring.model_dump(), "by": "probe"}}
+    with open_container(model) as source:
+        rewrite(source, healed, {}, provenance=("mtp_heal", said))
+    return healed

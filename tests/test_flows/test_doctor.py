@@ -104,7 +104,7 @@ def test_a_draft_for_other_runtimes_than_the_format_s_is_said(tmp_path: Path) ->
     told = examined(ground.student, str(ground.data), *SMALL)
     assert told.code == 0
     biases = "\n".join(told.of("biases"))
-    assert "runtimes of this format feed a draft raw/raw, this one names more of" in biases
+    assert "runtimes of this format feed a draft raw/raw, a heal would train" in biases
     assert "normed/raw; if yours is one of them, heal it to what that reads" in biases
     assert "probe.wiring: {hidden: raw, chain: raw}" in biases
 

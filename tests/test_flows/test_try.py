@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from conf.base import Wiring
 from flows.cli import app
 from flows.try_cli import trial_lines
 from nets.decode import Decoded, Gap
 from tasks.try_draft import Difference, Trial
 from tests.builders import TinySpec, byte_tokenizer, tiny_qwen3, write_model
-from tests.small_heal import small_model
+from tests.small_heal import as_healed, small_model
 
 
 def tried(*words: str) -> tuple[int, str, str]:
@@ -46,13 +47,7 @@ def test_both_texts_are_the_trunk_s_own(model: Path, tmp_path: Path) -> None:
 
 
 def test_the_wiring_is_as_healed_or_as_asked(model: Path, tmp_path: Path) -> None:
-    from cmfio.reader import open_container
-    from cmfio.rewrite import rewrite
-
-    healed = tmp_path / "healed.cmf"
-    said: Any = {"wiring": {"hidden": "normed", "chain": "raw", "by": "probe"}}
-    with open_container(model) as source:
-        rewrite(source, healed, {}, provenance=("mtp_heal", said))
+    healed = as_healed(model, Wiring(hidden="normed", chain="raw"))
     _, out, _ = tried(str(healed), "abc", *options(tmp_path))
     assert "wired normed/raw (as it was healed)" in out
     assert "the text is the same" in out

@@ -10,7 +10,6 @@ import yaml
 from typer.testing import CliRunner
 
 from cmfio.reader import open_container
-from cmfio.rewrite import rewrite
 from conf.base import RAW, Wiring
 from conf.load import check
 from conf.schema import RunConfig
@@ -25,7 +24,7 @@ from tasks.model_file import open_model
 from tasks.progress import SilentProgress
 from tasks.stage import Runtime
 from tests.planted import planted_ground
-from tests.small_heal import Ground, heal
+from tests.small_heal import Ground, as_healed, heal
 
 WIRINGS = [Wiring(hidden=h, chain=c) for h in ("raw", "normed") for c in ("raw", "normed")]
 MIXED = Wiring(hidden="normed", chain="raw")
@@ -154,30 +153,33 @@ def test_a_given_wiring_is_used_unprobed(tmp_path: Path) -> None:
     assert "probe_draft" not in {event.name for event in runtime.ledger.events}
 
 
-def as_healed(ground: Ground, wiring: Wiring) -> Ground:
-    """The same, its draft by its own record the work of a heal."""
-    healed = ground.student.with_name("healed.cmf")
-    said: Any = {"wiring": {**wiring.model_dump(), "by": "probe"}}
-    with open_container(ground.student) as source:
-        rewrite(source, healed, {}, provenance=("mtp_heal", said))
-    return replace(ground, student=healed)
-
-
 def test_a_tie_goes_to_the_wiring_that_a_heal_wrote_the_draft_for(tmp_path: Path) -> None:
     ground = planted_ground(tmp_path, RAW, k=0.0)  # no reading differs
     runtime = Runtime(store=Store(ground.store))
     assert laid(ground, runtime).measure.wiring == RAW
-    assert laid(as_healed(ground, MIXED), runtime).measure.wiring == MIXED
+    healed = replace(ground, student=as_healed(ground.student, MIXED))
+    assert laid(healed, runtime).measure.wiring == MIXED
 
 
 @pytest.mark.parametrize("record", [MIXED, RAW], ids=lambda wiring: wiring.text)
 def test_a_record_that_the_probe_denies_is_told(record: Wiring, tmp_path: Path) -> None:
     progress = SilentProgress()
-    ground = as_healed(planted_ground(tmp_path, RAW), record)
-    found = laid(ground, Runtime(store=Store(ground.store), progress=progress))
+    ground = planted_ground(tmp_path, RAW)
+    healed = replace(ground, student=as_healed(ground.student, record))
+    found = laid(healed, Runtime(store=Store(ground.store), progress=progress))
     assert found.measure.wiring == RAW
     denied = "a heal wrote it for normed/raw (hidden/chain), which names fewer"
     assert (denied in "\n".join(progress.said)) is (record == MIXED)
+
+
+def test_the_record_of_a_draft_that_init_replaces_says_nothing(tmp_path: Path) -> None:
+    progress = SilentProgress()
+    ground = planted_ground(tmp_path, RAW)
+    healed = replace(ground, student=as_healed(ground.student, MIXED))
+    runtime = Runtime(store=Store(ground.store), progress=progress)
+    found = laid(healed, runtime, init=str(ground.student))
+    assert found.measure.wiring == RAW
+    assert "the draft's wiring: hidden raw, chain raw" in progress.said
 
 
 def test_a_fresh_draft_is_wired_as_the_format_has_it(tmp_path: Path) -> None:

@@ -139,6 +139,22 @@ def idle_cores() -> int:
     return len(os.sched_getaffinity(0)) if _watch is None else _watch.idle_cores()
 
 
+def compute_threads(wanted: int | Literal["auto"]) -> int:
+    """The threads of a command here: the idle cores, or as many as wanted.
+
+    ConfigError for more than this machine has processors.
+    """
+    if wanted == "auto":
+        return idle_cores()
+    most = os.cpu_count() or 1
+    if wanted > most:
+        raise ConfigError(
+            f"runtime.threads is {wanted}: this machine has {most} processors, and threads "
+            "beyond them only wait for each other; leave it out to take the idle ones"
+        )
+    return wanted
+
+
 def has_compiler() -> bool:
     """Whether the C++ compiler that torch.compile calls is there: CXX, else g++."""
     return shutil.which(os.environ.get("CXX") or "g++") is not None

@@ -12,6 +12,7 @@ from conf.training import TrainConfig
 Choice: TypeAlias = Literal["auto"] | bool
 Placement: TypeAlias = Literal["auto", "resident", "stream"]
 StartKind: TypeAlias = Literal["own", "init", "fresh"]
+MOST_WORKERS = 1024  # more is a slip of the hand
 
 
 class DataSpec(Settings):
@@ -162,7 +163,7 @@ class RuntimeConfig(Settings):
     head_budget_mib: AtLeastOne = 256
     placement: Placement = "auto"
     runner: RunnerKind = "threads"
-    workers: AtLeastOne | None = None
+    workers: Annotated[AtLeastOne, Field(le=MOST_WORKERS)] | None = None
     cluster: str | None = None
     gpu_limit: Annotated[str, Field(min_length=1)] | None = None
     store: PathText | None = None

@@ -10,6 +10,8 @@ from conf.base import AtLeastOne, Depth, Number, Seed, Settings, Whole, Wiring
 Layout: TypeAlias = Literal["exact", "rows", "stride"]
 OptimizerKind: TypeAlias = Literal["adam", "muon"]
 Loss: TypeAlias = Literal["tail_kl", "topk_kl", "tv", "lk"]
+MOST_EPOCHS, MOST_STEPS = 10**6, 10**9  # more is a slip of the hand
+
 Weight = Annotated[Number, Field(ge=0)]
 StepWeights: TypeAlias = Literal["reach", "uniform"] | tuple[Weight, ...]
 
@@ -49,7 +51,7 @@ class TrainChoices(Settings):
     step_weights: StepWeights = "reach"
     through_chain: bool = False
     optimizer: OptimizerKind = "adam"
-    lr: Annotated[Number, Field(gt=0)] = 2e-5
+    lr: Annotated[Number, Field(gt=0, le=1)] = 2e-5
     batch: AtLeastOne = 2
     eval_every: AtLeastOne = 25
     eval_windows: AtLeastOne | None = None
@@ -103,8 +105,8 @@ class TrainConfig(TrainChoices):
     """
 
     trainable: Literal["auto", "block", "all"] = "auto"
-    epochs: Annotated[Number, Field(ge=0)] = 1.0
-    steps: AtLeastOne | None = None
+    epochs: Annotated[Number, Field(ge=0, le=MOST_EPOCHS)] = 1.0
+    steps: Annotated[AtLeastOne, Field(le=MOST_STEPS)] | None = None
 
     @property
     def trains(self) -> bool:

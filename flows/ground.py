@@ -21,7 +21,7 @@ from tasks.stage import Runtime
 from tasks.tap_layers import TapSettings, refuse_absent_layers, tap_layers
 from tasks.time_decode import time_decode, timing_settings
 from tasks.train import train_draft
-from tasks.trunk_pass import resolve_compile, run_trunk
+from tasks.trunk_pass import refuse_wide_topk, resolve_compile, run_trunk
 from tasks.write_text import write_text
 
 
@@ -119,6 +119,7 @@ def lay_ground(
     Before the long pass over all windows a few tell how the draft is wired.
     """
     refuse_absent_layers(config.taps, model.trunk)
+    refuse_wide_topk(config.trunk.topk, model.trunk)
     windows = pack_sets(model, config, sets, runtime, label)
     shard = shard_settings(model, config, windows, runtime)
     found = find_wiring(model, config, windows, shard, runtime)

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from conf.cards import resolve_cards
 from conf.machine import (
+    compute_threads,
     environment_store,
     host_threads,
-    idle_cores,
     keep_prefect_in,
     limit_threads,
     resolve_device,
@@ -86,7 +86,7 @@ def runner_of(config: RuntimeConfig, threads: int) -> Runner:
 
 def open_runtime(config: RuntimeConfig, store: Path | None, progress: Progress) -> Runtime:
     """The runtime of one run; `threads: auto` takes the cores that are idle right now."""
-    threads = idle_cores() if config.threads == "auto" else config.threads
+    threads = compute_threads(config.threads)
     limit_threads(threads)
     root = store_root(store, config)
     keep_prefect_in(root / ".prefect")

@@ -3,7 +3,8 @@
 And sample_windows, which takes these: a probe comes before the long pass over all.
 """
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -44,27 +45,41 @@ def _sample_numbers(
     return {"windows": settings.windows, "held_out": 0, "tokens": tokens}
 
 
-@stage("sample_windows", version=1, expects=_sample_numbers)
+@stage("sample_windows", version=2, expects=_sample_numbers)
 def sample_windows(
     out: Path, settings: SampleSettings, runtime: Runtime, *, windows: Artifact
 ) -> Mapping[str, object]:
     """Training windows, evenly spaced over all sets, as `pack_windows` writes them.
 
-    Of held-out ones where every window is.
+    Of held-out ones where every window is. Each text once: a copy tells nothing more, and
+    intervals that count it are too narrow.
     """
     packed = read_windows(windows)
-    training = packed.training or packed.held_out
-    count = min(settings.windows, len(training))
-    if count < LEAST_WINDOWS:
+    chosen = _spaced(_unlike(packed), settings.windows)
+    if len(chosen) < LEAST_WINDOWS:
         raise InputError(
-            f"data: {len(training)} windows to probe; a probe of the draft compares "
-            f"{LEAST_WINDOWS} at least, give more data or a smaller pack.window"
+            f"data: {len(chosen)} windows to probe, copies left out; a probe of the "
+            f"draft compares {LEAST_WINDOWS} at least, give more data or a smaller "
+            "pack.window"
         )
-    chosen = [training[i * len(training) // count] for i in range(count)]
     table = read_table(windows.path / TABLE).take(chosen)
     write_table(out / TABLE, table)
     lengths = table.column("ids").combine_chunks().value_lengths().to_pylist()
-    return {"windows": count, "held_out": 0, "tokens": sum(lengths)}
+    return {"windows": len(chosen), "held_out": 0, "tokens": sum(lengths)}
+
+
+def _unlike(packed: Packed) -> list[int]:
+    """The training windows, or else all held-out ones, without copies of earlier ones."""
+    first: dict[bytes, int] = {}
+    for place in packed.training or packed.held_out:
+        ids = packed.ids[place, : packed.length[place]]
+        first.setdefault(hashlib.blake2b(ids.tobytes(), digest_size=16).digest(), place)
+    return list(first.values())
+
+
+def _spaced(places: Sequence[int], most: int) -> list[int]:
+    count = min(most, len(places))
+    return [places[i * len(places) // count] for i in range(count)]
 
 
 class ProbeSettings(Settings):

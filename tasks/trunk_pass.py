@@ -44,6 +44,19 @@ class JoinSettings(ShardSettings):
     windows: int
 
 
+def refuse_wide_topk(topk: int, trunk: ModelPart) -> None:
+    """InputError for more tokens a row than the trunk can tell of."""
+    if is_pending(trunk):
+        return
+    with open_part(trunk) as model:
+        known = model.header.arch.vocab_size
+    if topk > known:
+        raise InputError(
+            f"trunk.topk is {topk}: {trunk.path} knows {known} tokens; keep at most as "
+            "many a row, 64 are enough for most"
+        )
+
+
 def resolve_compile(wanted: Choice, trunk: ModelPart, windows: Artifact) -> bool:
     """Whether a pass compiles its layers; `auto`: if it is long enough for that to pay.
 

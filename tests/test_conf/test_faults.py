@@ -82,6 +82,13 @@ def test_no_phrase_or_class_of_the_checker_is_passed_on(model: type[BaseModel]) 
         ),
         ({"student": 2024}, "student must be text, as '2024' (is 2024)"),
         ({"outputs": ["o.cmf"]}, "outputs[0] must be settings, as {codec: …, path: …}"),
+        ({"train": {"lr": 1e9}}, "train.lr must be at most 1 (is 1e+09)"),
+        ({"train": {"steps": 10**20}}, "train.steps must be at most 1000000000 (is 100"),
+        ({"train": {"epochs": 1e9}}, "train.epochs must be at most 1000000 (is 1e+09)"),
+        (
+            {"runtime": {"runner": "dask", "workers": 100_000}},
+            "runtime.workers must be at most 1024 (is 100000)",
+        ),
         ({"runtime": {"threads": "all"}}, "threads must be a whole number or 'auto'"),
         (
             {"runtime": {"gpu_limit": ""}},

@@ -4,7 +4,7 @@ import sys
 import pytest
 
 from conf.errors import ConfigError
-from conf.machine import CoreWatch, Device, resolve_device
+from conf.machine import CoreWatch, Device, compute_threads, resolve_device
 
 
 @pytest.mark.parametrize(
@@ -53,6 +53,13 @@ print(faults())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="mallopt is glibc's")
+def test_more_threads_than_processors_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    assert compute_threads(8) == 8
+    with pytest.raises(ConfigError, match=r"runtime\.threads is 9: .* has 8 processors"):
+        compute_threads(9)
+
+
 def test_freed_memory_is_used_again() -> None:
     fresh, kept = (
         int(subprocess.check_output([sys.executable, "-c", FAULTS.format(first=first)]))

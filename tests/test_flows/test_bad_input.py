@@ -77,6 +77,11 @@ def test_a_rate_at_which_a_fresh_draft_hardly_moves_is_told(
     assert ("hardly moves" in " ".join(progress.said)) == is_told
 
 
+def test_more_tokens_a_row_than_the_model_knows(finished: Ground, tmp_path: Path) -> None:
+    said = complaint(finished.config(trunk={"topk": VOCAB + 1}), tmp_path)
+    assert f"trunk.topk is {VOCAB + 1}: {finished.student} knows {VOCAB} tokens" in said
+
+
 def test_too_few_windows(finished: Ground, tmp_path: Path) -> None:
     said = complaint(finished.config(train={"batch": 6}), tmp_path)
     assert "50 windows of 32 tokens, 5 of them held out" in said

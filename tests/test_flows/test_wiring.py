@@ -24,7 +24,7 @@ from tasks.model_file import open_model
 from tasks.progress import SilentProgress
 from tasks.stage import Runtime
 from tests.planted import planted_ground
-from tests.small_heal import Ground, as_healed, heal
+from tests.small_heal import WINDOW, Ground, as_healed, heal
 
 WIRINGS = [Wiring(hidden=h, chain=c) for h in ("raw", "normed") for c in ("raw", "normed")]
 MIXED = Wiring(hidden="normed", chain="raw")
@@ -140,6 +140,27 @@ def test_a7_windows_that_repeat_are_refused(tmp_path: Path) -> None:
     ground.data.write_text("".join(json.dumps(record) + "\n" for record in numbered))
     with pytest.raises(InputError, match="windows repeat each other"):
         laid(ground)
+
+
+def test_the_same_text_given_twice_tells_a_probe_no_more_than_once(tmp_path: Path) -> None:
+    ground = planted_ground(tmp_path, RAW, k=0.05)
+    runtime, path = Runtime(store=Store(ground.store)), str(ground.data)
+    once, twice = (
+        laid(ground, runtime, data=data).found.probe
+        for data in ([path], [path, {"path": path, "name": "again"}])
+    )
+    assert once is not None
+    assert twice is not None
+    for number in ("windows", "rows", "readings", "controls", "outcome"):
+        assert once.numbers[number] == twice.numbers[number], number
+
+
+def test_one_window_of_text_over_and_over_can_t_be_probed(tmp_path: Path) -> None:
+    ground = planted_ground(tmp_path, RAW)
+    first = {"ids": json.loads(ground.data.read_text().splitlines()[0])["ids"][:WINDOW]}
+    ground.data.write_text(60 * (json.dumps(first) + "\n"))
+    with pytest.raises(InputError, match="1 windows to probe, copies left out"):
+        laid(ground, pack={"window": WINDOW, "split": "windows"})
 
 
 def test_a_given_wiring_is_used_unprobed(tmp_path: Path) -> None:

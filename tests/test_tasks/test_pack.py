@@ -225,10 +225,15 @@ def test_steps_are_epochs_of_batches_and_kinds_rounded_up(
     assert (artifact.numbers["windows"], artifact.numbers["held_out"]) == (20, 2)
     steps = {
         (epochs, batch, kinds): steps_of_epochs(artifact, epochs, batch, kinds)
-        for epochs, batch, kinds in ((1, 4, 1), (0.5, 4, 3), (0.1, 2, 3), (0.01, 4, 1))
+        for epochs, batch, kinds in (
+            (1, 4, 1),  # 18 windows are 4 batches of 4
+            (0.5, 4, 3),
+            (0.1, 2, 3),  # 2.7
+            (0.01, 4, 1),  # at least 1
+            (1.1, 1, 5),  # 99, though floats say 1.1 · 90 > 99
+        )
     }
-    # 18 windows: 4 batches of 4, 9 of 2. 0.5 · 12 = 6, 0.1 · 27 rounded up, at least 1.
-    assert list(steps.values()) == [4, 6, 3, 1]
+    assert list(steps.values()) == [4, 6, 3, 1, 99]
 
 
 @pytest.mark.parametrize(("ends", "pad"), [((), 0), ((VOCAB, 7, 5), 7)])

@@ -1,5 +1,7 @@
 """Packed windows as later stages read them."""
 
+import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,6 +39,14 @@ class Packed:
         """Indices of the training windows, short last ones too."""
         return [int(i) for i in np.flatnonzero(~self.is_held_out)]
 
+    def unlike(self, places: Sequence[int]) -> list[int]:
+        """These windows without copies of earlier ones among them."""
+        first: dict[bytes, int] = {}
+        for place in places:
+            ids = self.ids[place, : self.length[place]]
+            first.setdefault(hashlib.blake2b(ids.tobytes()).digest(), place)
+        return list(first.values())
+
 
 def read_windows(artifact: Artifact) -> Packed:
     """The windows `pack_windows` wrote, padded with an id that no figure ever counts."""
@@ -55,6 +65,12 @@ def read_windows(artifact: Artifact) -> Packed:
         _record_rows(table, ids.shape),
         tuple(artifact.manifest.settings["names"]),
     )
+
+
+def held_out_copies(artifact: Artifact) -> int:
+    """Held-out windows that repeat an earlier one: an interval counts them as new."""
+    packed = read_windows(artifact)
+    return len(packed.held_out) - len(packed.unlike(packed.held_out))
 
 
 def _record_rows(table: pa.Table, shape: tuple[int, ...]) -> "npt.NDArray[np.int64]":

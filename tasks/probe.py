@@ -3,7 +3,6 @@
 And sample_windows, which takes these: a probe comes before the long pass over all.
 """
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -55,7 +54,7 @@ def sample_windows(
     intervals that count it are too narrow.
     """
     packed = read_windows(windows)
-    chosen = _spaced(_unlike(packed), settings.windows)
+    chosen = _spaced(packed.unlike(packed.training or packed.held_out), settings.windows)
     if len(chosen) < LEAST_WINDOWS:
         raise InputError(
             f"data: {len(chosen)} windows to probe, copies left out; a probe of the "
@@ -66,15 +65,6 @@ def sample_windows(
     write_table(out / TABLE, table)
     lengths = table.column("ids").combine_chunks().value_lengths().to_pylist()
     return {"windows": len(chosen), "held_out": 0, "tokens": sum(lengths)}
-
-
-def _unlike(packed: Packed) -> list[int]:
-    """The training windows, or else all held-out ones, without copies of earlier ones."""
-    first: dict[bytes, int] = {}
-    for place in packed.training or packed.held_out:
-        ids = packed.ids[place, : packed.length[place]]
-        first.setdefault(hashlib.blake2b(ids.tobytes(), digest_size=16).digest(), place)
-    return list(first.values())
 
 
 def _spaced(places: Sequence[int], most: int) -> list[int]:

@@ -18,6 +18,7 @@ from store.ledger import StageEvent
 from store.tables import read_table
 from tasks.measure import read_holds
 from tasks.model_file import ModelFile
+from tasks.packed import held_out_copies
 from tasks.stage import Runtime, stage
 from tasks.time_decode import cost_of, timing_of
 from ui.contents import (
@@ -115,7 +116,7 @@ class ReportSettings(Settings):
     stages: tuple[StageRow, ...]
 
 
-@stage("report", version=6)
+@stage("report", version=7)
 def report(  # noqa: PLR0913 — a stage's inputs, each with a digest of its own
     out: Path,
     settings: ReportSettings,
@@ -189,6 +190,7 @@ def _tell(settings: ReportSettings, parts: _Parts) -> Report:
         measures={name: _measure(one) for name, one in parts.measures.items()},
         gain=gain,
         gain_by_set=gain_by_set,
+        held_out_copies=held_out_copies(parts.windows),
         training=None if parts.trained is None else _training(parts.trained),
         probe=None if parts.probe is None else _probe(parts.probe),
         codecs=_codecs(parts),

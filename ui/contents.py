@@ -275,6 +275,7 @@ class Report(Part):
     measures: Annotated[dict[DraftName, Measure], Field(min_length=1)]
     gain: Difference | None = None
     gain_by_set: dict[str, Difference] = {}
+    held_out_copies: Count = 0  # measured windows that repeat an earlier one
     training: Training | None = None
     probe: Probe | None = None
     codecs: tuple[CodecRow, ...] = ()

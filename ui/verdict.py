@@ -168,6 +168,7 @@ def doubts(report: Report) -> tuple[str, ...]:
         *_start(report),
         *_rivals(report),
         *_thin_ground(report),
+        *_copied_ground(report),
         *_coarse_codecs(report),
     ]
     losing = losing_sets(report)
@@ -212,6 +213,14 @@ def _thin_ground(report: Report) -> list[str]:
         for name, measure in report.measures.items()
         if measure.coverage is not None and measure.coverage < LOW_COVERAGE
     ]
+
+
+def _copied_ground(report: Report) -> list[str]:
+    """Windows that stand twice tell nothing new, but a bootstrap takes them for it."""
+    if not report.held_out_copies:
+        return []
+    copies = counted(report.held_out_copies, "held-out window")
+    return [f"Measured more than once: {copies}; the true intervals are wider."]
 
 
 def _coarse_codecs(report: Report) -> list[str]:

@@ -18,7 +18,7 @@ from store.tables import read_table
 from tasks.errors import InputError
 from tasks.model_file import open_model
 from tasks.pack import PackSettings, pack_windows, steps_of_epochs
-from tasks.packed import TABLE, read_windows
+from tasks.packed import TABLE, held_out_copies, read_windows
 from tasks.progress import make_progress
 from tasks.sources import DataSet, open_set
 from tasks.stage import Runtime
@@ -203,6 +203,7 @@ def test_c9_copies_across_the_split_are_counted_moved_and_said(
     trained = {row["ids"][0] for row in rows(artifact) if not row["held_out"]}
     assert held_out == {first[9]}
     assert not held_out & trained
+    assert held_out_copies(artifact) == 1  # held out in either set
 
 
 def test_a_set_without_training_records_says_so(runtime: Runtime, tmp_path: Path) -> None:

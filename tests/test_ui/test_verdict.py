@@ -103,6 +103,13 @@ def test_a_control_that_does_as_well_is_held_against_the_heal() -> None:
     assert doubts(sample_report()) == ()
 
 
+def test_windows_measured_more_than_once_are_told() -> None:
+    (told,) = doubts(sample_report(held_out_copies=4))
+    assert told == "Measured more than once: 4\N{NO-BREAK SPACE}held-out windows; " + (
+        "the true intervals are wider."
+    )
+
+
 def test_a_data_set_that_lost_and_thin_coverage_are_named() -> None:
     losing = sample_report(
         gain_by_set={"code": paired(1.0, 0.03), "prose": paired(-0.2, 0.03)},

@@ -5,6 +5,8 @@ import errno
 import json
 import os
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TextIO, cast
@@ -16,6 +18,7 @@ from cmfio.opening import reason
 
 EXIT_FAILURE = 1
 EXIT_BAD_INPUT = 2
+FIRST_LINE_S, LINE_EVERY_S = 2.0, 5.0
 
 
 @contextmanager
@@ -47,11 +50,12 @@ def refusing(*, as_json: bool) -> Iterator[None]:
 
 
 @contextmanager
-def bar(title: str) -> Iterator[Callable[[int, int], None] | None]:
-    """A progress bar on stderr, for a person who is watching; else None."""
+def bar(title: str) -> Iterator[Callable[[int, int], None]]:
+    """How far a command is, on stderr: a bar on a terminal, else now and then a line."""
     stream = _opened(sys.stderr)
     if stream is None or not stream.isatty():
-        yield None
+        with _lines(title) as on_progress:
+            yield on_progress
         return
     from rich.console import Console
     from rich.markup import escape
@@ -60,6 +64,27 @@ def bar(title: str) -> Iterator[Callable[[int, int], None] | None]:
     with Progress(console=Console(stderr=True), transient=True) as bars:
         task = bars.add_task(escape(printable(title)))
         yield lambda done, total: bars.update(task, completed=done, total=total)
+
+
+@contextmanager
+def _lines(title: str) -> Iterator[Callable[[int, int], None]]:
+    """Says on stderr what takes longer than `FIRST_LINE_S`, then at times how far it is."""
+    first = threading.Timer(FIRST_LINE_S, complain, (f"{title} …",))
+    first.daemon = True
+    due = time.monotonic() + FIRST_LINE_S + LINE_EVERY_S
+
+    def on_progress(done: int, total: int) -> None:
+        nonlocal due
+        now = time.monotonic()
+        if now >= due and done < total:
+            due = now + LINE_EVERY_S
+            complain(f"{title}: {done / total:.0%}")
+
+    first.start()
+    try:
+        yield on_progress
+    finally:
+        first.cancel()
 
 
 def say(*lines: str) -> None:

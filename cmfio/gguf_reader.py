@@ -5,6 +5,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFReader
 from gguf.constants import GGUF_MAGIC
 from gguf.gguf_reader import READER_SUPPORTED_VERSIONS, ReaderField
@@ -42,8 +43,8 @@ class CheckedReader(GGUFReader):  # type: ignore[misc]  # the package tells no t
 
     # The signature is the reader's, whose types are numpy's loosest.
     def _get(self, offset: int, dtype: Any, count: int = 1, *order: Any, **by: Any) -> Any:
-        import numpy as np
-
+        if type(self.data) is np.memmap:  # slices of one cost several times an array's
+            self.data: np.ndarray[Any, Any] = np.asarray(self.data)
         end, size = offset + np.dtype(dtype).itemsize * int(count), len(self.data)
         if end > size:
             raise ParseError(

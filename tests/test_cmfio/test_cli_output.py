@@ -2,12 +2,14 @@
 
 import json
 import os
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from cmfio.cli_output import printable
+from cmfio import cli_output
+from cmfio.cli_output import bar, printable
 from cmfio.reader import open_container
 from cmfio.rewrite import encode_tensor
 from cmfio.writer import write_container
@@ -33,6 +35,27 @@ def test_a_stdout_that_takes_nothing_is_a_failure(
 def test_a_reader_that_has_had_enough_is_no_news() -> None:
     done = shell('("$@"; echo $? >&2) | true', "tensors", FULL)
     assert done.stderr in {"1\n", "0\n"}  # 0 where all went out before the reader left
+
+
+def test_a_log_is_told_what_takes_long_and_at_times_how_far_it_is(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli_output, "FIRST_LINE_S", 0.0)
+    monkeypatch.setattr(cli_output, "LINE_EVERY_S", 0.05)
+    with bar("importing a\nb") as progress:
+        time.sleep(0.1)
+        progress(1, 4)
+        progress(2, 4)  # too soon after the last
+        time.sleep(0.1)
+        progress(4, 4)  # what is done says so itself
+    said = capsys.readouterr().err
+    assert said == "cmf: importing a\\nb …\ncmf: importing a\\nb: 25%\n"
+
+
+def test_what_is_quick_leaves_no_line_in_a_log(capsys: pytest.CaptureFixture[str]) -> None:
+    with bar("checking") as progress:
+        progress(1, 2)
+    assert capsys.readouterr().err == ""
 
 
 def test_nothing_is_said_on_a_closed_stderr() -> None:

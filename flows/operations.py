@@ -3,7 +3,6 @@
 import errno
 import importlib.util
 import socket
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,15 +14,13 @@ from conf.errors import ConfigError
 from conf.service import Site
 from conf.yaml_text import RepeatedKeyError, load_yaml
 from flows.operations_api import Api
-from flows.service import Service
+from flows.service import Say, Service
 from tasks.errors import InputError
 
 POOL = "heal"
 SERVER, WORKER = "server", "worker"
 START_S, STOP_S = 300.0, 60.0  # a machine may have much else to do
 DEPLOYMENTS = "prefect.yaml"
-
-Say = Callable[[str], None]
 
 
 class ServiceFailed(InputError):  # noqa: N818 — it is the service that failed
@@ -57,11 +54,11 @@ def start(site: Site, say: Say) -> None:
         say(f"server: was running at {site.url}")
     else:
         refuse_taken_port(site)
-        worker.stop(STOP_S)  # it would wait for runs whose server forgot them
+        worker.stop(STOP_S, say)  # it would wait for runs whose server forgot them
         say(f"server: starting at {site.url}")
         server.start(server_command(site), about=site.url)
     api = Api(site.url)
-    _wait(server, api.is_healthy, "answer")
+    _wait(server, api.is_healthy, "answer", say)
     was_running = worker.is_running
     if not was_running:
         for name in api.end_left_runs(POOL):
@@ -69,10 +66,10 @@ def start(site: Site, say: Say) -> None:
         worker.start(worker_command())
     # The worker makes the pool where there is none: no command of its own, and the seconds
     # it takes to start are those of the deployments.
-    _wait(worker, lambda: api.has_pool(POOL), "make its pool")
+    _wait(worker, lambda: api.has_pool(POOL), "make its pool", say)
     say(f"pool: {POOL}")
     _deploy(server, api, path, wanted, say)
-    _wait(worker, lambda: api.online_workers(POOL) > 0, "report to its pool")
+    _wait(worker, lambda: api.online_workers(POOL) > 0, "report to its pool", say)
     say(f"worker: {'was running' if was_running else 'started'}")
 
 
@@ -97,7 +94,7 @@ def stop(site: Site, say: Say) -> None:
             say(f"{name}: was not running")
             continue
         say(f"{name}: stopping")
-        service.stop(STOP_S)
+        service.stop(STOP_S, say)
         say(f"{name}: stopped")
 
 
@@ -179,6 +176,7 @@ def _same_place(server: Service, site: Site) -> None:
 def _deploy(
     server: Service, api: Api, path: Path, wanted: Sequence[Deployment], say: Say
 ) -> None:
+    say(f"deploying what {path} lists, some seconds")
     said = server.ask("deploy", "--all", "--no-prompt", "--prefect-file", str(path))
     found = api.deployments()
     # `prefect deploy` ends with 0 even when a flow can't be imported.
@@ -188,14 +186,14 @@ def _deploy(
     say(f"deployments: {', '.join(one.text for one in wanted)}")
 
 
-def _wait(service: Service, is_there: Callable[[], bool], does: str) -> None:
-    deadline = time.monotonic() + START_S
-    while not is_there():
-        if not service.is_running or time.monotonic() > deadline:
-            how = f"does not {does}" if service.is_running else "ended"
-            said = f"{service.name} {how}; {service.log} ends:"
-            raise ServiceFailed(said, service.tail())
-        time.sleep(0.2)
+def _wait(service: Service, is_there: Callable[[], bool], does: str, say: Say) -> None:
+    def is_over() -> bool:
+        return is_there() or not service.is_running
+
+    if service.wait(is_over, START_S, does, say) and is_there():
+        return
+    how = f"does not {does}" if service.is_running else "ended"
+    raise ServiceFailed(f"{service.name} {how}; {service.log} ends:", service.tail())
 
 
 def server_command(site: Site) -> list[str]:

@@ -6,13 +6,18 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from conf.service import Site
 from store.atomic import write_whole
+from tasks.count import duration
 from tasks.errors import InputError
 
 ASK_S = 180.0
+STILL_EVERY_S = 5.0
+
+Say = Callable[[str], None]
 TAIL_LINES = 20
 
 
@@ -69,14 +74,27 @@ class Service:
         said = {"pid": process.pid, "born": born(process.pid), "about": about}
         write_whole(self._book, json.dumps(said).encode())
 
-    def stop(self, patience_s: float) -> None:
+    def stop(self, patience_s: float, say: Say) -> None:
         """Ask it to end, once more after half that time, and end it after the whole."""
         pid = self.pid
         for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGKILL):
             if pid is not None and self.pid == pid:
                 _signal(pid, number)
-                _wait_for_end(self, patience_s / 2)
+                self.wait(lambda: not self.is_running, patience_s / 2, "end", say)
         self._book.unlink(missing_ok=True)
+
+    def wait(self, until: Callable[[], bool], most_s: float, to: str, say: Say) -> bool:
+        """Whether it came to that in time; says now and then what is waited for."""
+        began, due = time.monotonic(), STILL_EVERY_S
+        while not until():
+            waited = time.monotonic() - began
+            if waited > most_s:
+                return False
+            if waited >= due:
+                due += STILL_EVERY_S
+                say(f"{self.name}: waiting for it to {to}, {duration(waited)}")
+            time.sleep(0.1)
+        return True
 
     def tail(self) -> str:
         """The last lines of its log."""
@@ -124,9 +142,3 @@ def _signal(pid: int, number: int) -> None:
         os.kill(pid, number)
     except ProcessLookupError:
         return
-
-
-def _wait_for_end(service: Service, patience_s: float) -> None:
-    deadline = time.monotonic() + patience_s
-    while service.is_running and time.monotonic() < deadline:
-        time.sleep(0.05)

@@ -113,6 +113,8 @@ class TimedBar:
         self._show_if_due()
 
     def _show_if_due(self) -> None:
+        if self.count.total is not None and self.count.done >= self.count.total:
+            return  # the end of the task shows that
         now = self.count.clock()
         if now - self._shown >= self._every_s:
             self._shown = now

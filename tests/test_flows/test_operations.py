@@ -87,11 +87,24 @@ def test_a_process_is_known_by_more_than_its_number(site: Site) -> None:
     assert service.is_running
     book.write_text(json.dumps(said | {"born": "1"}))  # the number, used again
     assert Service(site, "server").pid is None
-    service.stop(1.0)
+    service.stop(1.0, print)
     assert process.poll() is None
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     assert born(process.pid) is None
+
+
+def test_who_waits_for_a_service_is_told_what_for(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flows.service.STILL_EVERY_S", 0.05)
+    said: list[str] = []
+    server = Service(site, "server")
+    assert not server.wait(lambda: False, 0.3, "answer", said.append)
+    assert set(said) == {"server: waiting for it to answer, 0 s"}
+    said.clear()
+    assert server.wait(lambda: True, 0.3, "answer", said.append)
+    assert said == []
 
 
 def test_nothing_calls_out_and_everything_stays_in_the_home(site: Site) -> None:

@@ -118,6 +118,16 @@ def test_only_a_task_of_no_known_length_that_counted_nothing_leaves_no_line() ->
     assert [line.split(":")[0] for line in lines] == ["training", "reading"]
 
 
+def test_the_end_of_a_task_is_one_line_though_a_line_is_due() -> None:
+    clock, stream = Clock(), io.StringIO()
+    with LineProgress(stream, every_s=5, clock=clock).task("a", total=2) as bar:
+        for _ in range(2):
+            clock.now += 9
+            bar.advance()
+    lines = [line.split(",")[0] for line in stream.getvalue().splitlines()]
+    assert lines == ["a: 1 of 2 (50 %)", "a: 2 of 2 (100 %)"]
+
+
 def test_a_task_that_fails_has_no_last_line() -> None:
     stream = io.StringIO()
     with pytest.raises(ValueError, match="x"), LineProgress(stream).task("a", total=1):

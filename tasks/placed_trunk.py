@@ -43,7 +43,8 @@ def placed_trunk(
 
     Calls are of `call_tokens` tokens each. InputError as from `place_trunk`.
     """
-    import nets.stream  # noqa: F401 — what the libraries take is not free
+    with runtime.progress.task("loading torch"):
+        import nets.stream  # noqa: F401 — what the libraries take is not free
 
     placing = place_trunk(part, dtype, call_tokens, runtime)
     if placing.kind == "resident":
@@ -59,10 +60,10 @@ def placed_trunk(
 def _whole_trunk(
     part: ModelPart, dtype: Dtype, runtime: Runtime, *, is_compiled: bool
 ) -> "Trunk":
-    from nets.trunk import build_trunk
-    from tasks.compute_weights import compute_weights
+    with runtime.progress.task("loading the trunk"), open_part(part) as model:
+        from nets.trunk import build_trunk
+        from tasks.compute_weights import compute_weights
 
-    with open_part(part) as model:
         weights = compute_weights(model, torch_dtype(dtype))
         return build_trunk(
             model.header.arch,

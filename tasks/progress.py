@@ -2,6 +2,7 @@
 
 import json
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as RichBars
     from rich.progress import TaskID
 
-LINE_EVERY_S = 5.0
+FIRST_LINE_S, LINE_EVERY_S = 2.0, 5.0
 FILE_EVERY_S = 2.0
 
 
@@ -67,11 +68,16 @@ class _SilentBar:
 
 @dataclass
 class LineProgress:
-    """Plain lines for a log: one every few seconds and one at the end of a task."""
+    """Plain lines for a log: one every few seconds and one at the end of a task.
+
+    A task that says nothing of itself for `first_s` is named, unless one within it runs.
+    """
 
     stream: TextIO = field(default_factory=lambda: sys.stderr)
     every_s: float = LINE_EVERY_S
     clock: Callable[[], float] = time.monotonic
+    first_s: float = FIRST_LINE_S
+    _open: "list[TimedBar]" = field(default_factory=list, init=False)
 
     @contextmanager
     def task(self, name: str, **how: Unpack[Counting]) -> Iterator[Bar]:
@@ -80,7 +86,8 @@ class LineProgress:
         One of no known length that counted nothing leaves no line.
         """
         bar = TimedBar(Count(name, **how, clock=self.clock), self.every_s, self._print)
-        yield bar
+        with self._named_if_long(bar):
+            yield bar
         if bar.count.done or bar.count.total is not None:
             self._print(bar.count)
 
@@ -89,8 +96,27 @@ class LineProgress:
         self.stream.write(text + "\n")
         self.stream.flush()
 
+    @contextmanager
+    def _named_if_long(self, bar: "TimedBar") -> Iterator[None]:
+        over = threading.Event()
+        naming = threading.Thread(target=self._name, args=(bar, over), daemon=True)
+        self._open.append(bar)
+        naming.start()
+        try:
+            yield
+        finally:
+            over.set()
+            naming.join()
+            self._open.remove(bar)
+
+    def _name(self, bar: "TimedBar", over: threading.Event) -> None:
+        while not over.wait(self.first_s) and not bar.was_shown:
+            if self._open[-1] is bar:
+                bar.show()
+
     def _print(self, count: Count) -> None:
-        self.say(count.line())
+        has_figures = count.done or count.total is not None
+        self.say(count.line() if has_figures else f"{count.name} …")
 
 
 class TimedBar:
@@ -101,6 +127,7 @@ class TimedBar:
         self._every_s = every_s
         self._show = show
         self._shown = count.started
+        self.was_shown = False
 
     def advance(self, count: int = 1, **values: float) -> None:
         """Count on, and show it if it is time."""
@@ -115,10 +142,13 @@ class TimedBar:
     def _show_if_due(self) -> None:
         if self.count.total is not None and self.count.done >= self.count.total:
             return  # the end of the task shows that
-        now = self.count.clock()
-        if now - self._shown >= self._every_s:
-            self._shown = now
-            self._show(self.count)
+        if self.count.clock() - self._shown >= self._every_s:
+            self.show()
+
+    def show(self) -> None:
+        """Show the count as it is now."""
+        self.was_shown, self._shown = True, self.count.clock()
+        self._show(self.count)
 
 
 class RichProgress:

@@ -73,7 +73,8 @@ def try_draft(model: ModelFile, prompt: str, trying: Trying, runtime: Runtime) -
     InputError for a model without either, a prompt that is empty or no text, more tokens
     than the model's context takes, or a trunk too large for the memory.
     """
-    from nets.decode import Decoding, decode, lower_products
+    with runtime.progress.task("loading torch"):
+        from nets.decode import Decoding, decode, lower_products
 
     ids = _prompt_ids(model, prompt, trying.tokens)
     trunk = load_trunk(model.trunk, trying.dtype, runtime)
@@ -85,8 +86,9 @@ def try_draft(model: ModelFile, prompt: str, trying: Trying, runtime: Runtime) -
         ends, budget = frozenset(model.ends), runtime.head_budget_bytes
         return Decoding(tokens, trying.depth, ends, budget)
 
-    for one in (None, draft):
-        decode(trunk, one, ids, decoding(WARM_UP))
+    with runtime.progress.task("warming up"):
+        for one in (None, draft):
+            decode(trunk, one, ids, decoding(WARM_UP))
 
     def timed(title: str, one: "Draft | None") -> "Decoded":
         with runtime.progress.task(title, total=trying.tokens, unit="tokens") as bar:

@@ -11,6 +11,7 @@ from conf.base import Wiring
 from flows.cli import app
 from flows.try_cli import trial_lines
 from nets.decode import Decoded, Gap
+from tasks.told_progress import ToldProgress
 from tasks.try_draft import Difference, Trial
 from tests.builders import TinySpec, byte_tokenizer, tiny_qwen3, write_model
 from tests.small_heal import as_healed, small_model
@@ -44,6 +45,22 @@ def test_both_texts_are_the_trunk_s_own(model: Path, tmp_path: Path) -> None:
     assert told["speedup"] == pytest.approx(rates[0] / rates[1])
     assert told["tries"] == 3  # seconds too few to time once
     assert told["wiring"] == {"hidden": "raw", "chain": "raw"}
+
+
+def test_the_long_steps_before_the_first_token_are_told(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    progress = ToldProgress(lambda event: told.append(event.task or event.text))
+    monkeypatch.setattr("tasks.progress.make_progress", lambda: progress)
+    tried(str(model), "abc", *options(tmp_path))
+    steps = [one for one in dict.fromkeys(told) if one.startswith(("load", "warm", "dec"))]
+    assert steps[:4] == [
+        "loading torch",
+        "loading the trunk",
+        "warming up",
+        "decoding with the trunk alone",
+    ]
 
 
 def test_the_wiring_is_as_healed_or_as_asked(model: Path, tmp_path: Path) -> None:

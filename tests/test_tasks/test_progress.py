@@ -1,6 +1,8 @@
 import io
 import json
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -126,6 +128,28 @@ def test_the_end_of_a_task_is_one_line_though_a_line_is_due() -> None:
             bar.advance()
     lines = [line.split(",")[0] for line in stream.getvalue().splitlines()]
     assert lines == ["a: 1 of 2 (50 %)", "a: 2 of 2 (100 %)"]
+
+
+def test_a_task_that_is_long_silent_is_named_by_the_innermost() -> None:
+    stream = io.StringIO()
+    progress = LineProgress(stream, first_s=0.3)
+    with progress.task("trunk pass", total=8, unit="tokens") as bar:
+        with progress.task("loading the trunk"):
+            _until(lambda: "loading" in stream.getvalue())
+        _until(lambda: "pass" in stream.getvalue())
+        bar.advance(8)
+    lines = [line.split(",")[0] for line in stream.getvalue().splitlines()]
+    assert lines == [
+        "loading the trunk …",
+        "trunk pass: 0 of 8 tokens (0 %)",
+        "trunk pass: 8 of 8 tokens (100 %)",
+    ]
+
+
+def _until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not is_so() and time.monotonic() < deadline:
+        time.sleep(0.01)
 
 
 def test_a_task_that_fails_has_no_last_line() -> None:

@@ -91,14 +91,15 @@ def _cure(magic: bytes, path: Path) -> str:
         return "; `cmf import-gguf` makes one of a GGUF"
     if path.suffix == ".safetensors":
         return "; a Hugging Face checkpoint is given as its folder"
-    return ""
+    return "; give a .cmf, or the folder of a Hugging Face checkpoint"
 
 
 def parse_envelope(data: bytes, size: int, path: Path) -> Envelope:
     """The envelope of a file of `size` bytes that begins with `data`, sections inside."""
     if size < SIZE:
         raise BoundsError(
-            f"{path}: {size} bytes are too few for a .cmf; it was cut short or is none"
+            f"{path}: {size} bytes are too few for a .cmf; it was cut short, copy it "
+            "again, or is none, give another"
         )
     magic, version, _flags, features, *numbers = _LAYOUT.unpack(data[:SIZE])
     if magic != MAGIC:

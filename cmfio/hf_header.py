@@ -39,7 +39,7 @@ def describe_folder(folder: Path, patch: Path | None = None) -> Described:
     """
     if not is_folder(folder):
         what = "is no folder" if folder.exists() else "there is no such folder"
-        raise FileNotFound(f"{folder}: {what}")
+        raise FileNotFound(f"{folder}: {what}; give that of a Hugging Face checkpoint")
     path = patched(folder, patch, CONFIG)
     if not path.exists():
         raise FileNotFound(
@@ -64,7 +64,12 @@ def read_object(folder: Path, name: str, *, needed: bool = False) -> dict[str, J
     data = _bytes(folder / name)
     if data is None and needed:
         raise FileNotFound(f"{folder / name}: there is no such file; give a checkpoint")
-    return {} if data is None else parse_object(data, str(folder / name))
+    if data is None:
+        return {}
+    try:
+        return parse_object(data, str(folder / name))
+    except ParseError as error:
+        raise ParseError(f"{error}; mend it, or download the checkpoint again") from error
 
 
 def _refuse_quantised(folder: Path, config: Config) -> None:

@@ -27,7 +27,7 @@ def open_regular(path: Path, wanted: str) -> BinaryIO:
         if kind is None:
             return path.open("rb", buffering=0)
     except FileNotFoundError:
-        raise FileNotFound(f"{path}: there is no such file") from None
+        raise FileNotFound(f"{path}: there is no such file; give {wanted}") from None
     except (OSError, ValueError) as error:
         raise BadPath(f"{path}: can't be read: {reason(error)}") from error
     raise BadPath(f"{path}: is {kind}; give {wanted}")

@@ -130,7 +130,7 @@ def _places(path: Path) -> dict[str, str]:
         return {}
     listed = parse_object(read_regular(path, "an index"), str(path)).get("weight_map")
     if not isinstance(listed, dict) or not listed:
-        raise ParseError(f"{path}: has no weight_map")
+        raise ParseError(f"{path}: has no weight_map; download it again")
     places = {name: str(place) for name, place in listed.items()}
     for place in places.values():
         if Path(place).name != place or not place.endswith(".safetensors"):
@@ -154,7 +154,7 @@ def _opened(stack: contextlib.ExitStack, path: Path) -> int:
     try:
         file = stack.enter_context(open_regular(path, "a safetensors file"))
     except FileNotFound:
-        raise FileNotFound(f"{path}: isn't there, though {INDEX} names it") from None
+        raise FileNotFound(f"{path}: isn't there, but {INDEX} names it; get it") from None
     return file.fileno()
 
 

@@ -37,8 +37,14 @@ def find_config(name: str | Path) -> Path:
         return shipped
     if _is(Path.is_dir, path):
         raise ConfigError(f"{name}: is a folder; {MODEL_GOES_INTO}")
-    known = ", ".join(sorted(p.stem for p in SHIPPED.glob("*.yaml")))
+    known = ", ".join(_with_command(path) for path in sorted(SHIPPED.glob("*.yaml")))
     raise ConfigError(f"{name}: there is no such configuration; shipped ones are {known}")
+
+
+def _with_command(path: Path) -> str:
+    """A shipped configuration's name; behind one of another command which that is."""
+    commands = [f" ({COMMANDS[key]})" for key in read_yaml(path) if key in COMMANDS]
+    return path.stem + "".join(commands)
 
 
 def shipped_config(name: str) -> Path:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cmfio.errors import CmfError, FileNotFound, InvalidMagic
+from cmfio.errors import CmfError
 from conf.base import Wiring
 from conf.machine import ComputeType, describe, resolve_dtype
 from conf.schema import RunConfig
@@ -50,7 +50,7 @@ def examine(
 ) -> Examination:
     """What a heal of this configuration would meet; without data, what the files tell.
 
-    Runs the trunk over a few windows only. CmfError for a path that holds no model.
+    Runs the trunk over a few windows only. A path that holds no model is a finding.
     """
     student = Path(config.student)
     findings = [*_files(config, runtime)]
@@ -84,8 +84,6 @@ def _file(path: Path, runtime: Runtime, *, needs_draft: bool) -> list[Finding]:
     try:
         with runtime.progress.task(f"checking {path.name}", unit="bytes") as bar:
             return file_findings(path, needs_draft=needs_draft, progress=steps_of(bar))
-    except (FileNotFound, InvalidMagic):
-        raise  # no model at all: the command was given the wrong thing
     except CmfError as error:
         return [refusal(error, str(path))]
 

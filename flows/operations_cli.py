@@ -134,7 +134,7 @@ def _notify(model: Path, url: str | None, home: Path | None) -> int:
     from tasks.errors import InputError
 
     if not model.exists():
-        raise InputError(f"{model}: there is no such model")
+        raise InputError(f"{model}: there is no such model; give what was compressed")
     site = site_of(home, None)
     server = Service(site, SERVER).about or environment_api() or site.url
     api = Api(url or server)

@@ -27,7 +27,8 @@ def columns_of(file: Path) -> Sequence[str]:
             return list(pa.ipc.open_file(source).schema.names)
     except (pa.ArrowException, OSError) as error:
         raise InputError(
-            f"data: {file}: is no readable {file.suffix[1:]} file: {error}"
+            f"data: {file}: is no readable {file.suffix[1:]} file ({_brief(error)}); write "
+            "it again, or leave it out"
         ) from error
 
 
@@ -47,7 +48,8 @@ def _json_rows(file: Path) -> Iterator[dict[str, object]]:
             number += 1
             if len(line) > MAX_LINE_BYTES:
                 raise InputError(
-                    f"data: {file}: line {number:,} is longer than {MAX_LINE_BYTES:,} bytes"
+                    f"data: {file}: line {number:,} is longer than {MAX_LINE_BYTES:,} "
+                    "bytes; part the record in several"
                 )
             if not line.strip():
                 continue
@@ -55,11 +57,13 @@ def _json_rows(file: Path) -> Iterator[dict[str, object]]:
                 row = json.loads(line)
             except ValueError as error:
                 raise InputError(
-                    f"data: {file}: line {number:,} is not JSON: {error}"
+                    f"data: {file}: line {number:,} is not JSON ({error}); each line is "
+                    'one object: {"text": "…"} or {"ids": […]}'
                 ) from error
             if not isinstance(row, dict):
                 raise InputError(
-                    f"data: {file}: line {number:,} is no JSON object with `ids` or `text`"
+                    f"data: {file}: line {number:,} is no JSON object; each is one, with "
+                    "`ids` or `text`"
                 )
             yield row
 
@@ -77,7 +81,15 @@ def _table_rows(file: Path) -> Iterator[dict[str, object]]:
                 ) from error
             done += len(batch)
     except (pa.ArrowException, OSError) as error:
-        raise InputError(f"data: {file}: cannot be read: {error}") from error
+        raise InputError(
+            f"data: {file}: can't be read to its end ({_brief(error)}); write it again, or "
+            "leave it out"
+        ) from error
+
+
+def _brief(error: Exception) -> str:
+    """The first sentence of Arrow's words: what follows is of its insides."""
+    return str(error).splitlines()[0].partition(". ")[0].rstrip(".")
 
 
 def _first_undecoded(batch: pa.RecordBatch) -> int:

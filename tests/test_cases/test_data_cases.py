@@ -174,6 +174,22 @@ def test_c5_a_record_that_cannot_be_read_is_no_padding(
     assert words in complaint(finished.config(data=[str(data)]), tmp_path)
 
 
+@pytest.mark.parametrize("kind", ["parquet", "arrow", "jsonl"])
+def test_c5_a_table_that_is_none_says_what_to_do(
+    finished: Ground, tmp_path: Path, kind: str
+) -> None:
+    data = tmp_path / f"own.{kind}"
+    data.write_bytes(b"no table " * 30)
+    said = complaint(finished.config(data=[str(data)]), tmp_path)
+    what, _, todo = said.partition("; ")
+    if kind == "jsonl":
+        assert what.startswith(f"error: data: {data}: line 1 is not JSON (")
+        assert todo.startswith("each line is one object")
+    else:
+        assert what.startswith(f"error: data: {data}: is no readable {kind} file (")
+        assert todo == "write it again, or leave it out"
+
+
 @pytest.mark.parametrize(
     ("record", "words"),
     [

@@ -49,7 +49,8 @@ def test_a_model_in_another_format_is_told_what_makes_a_container_of_it(
     weights = next(folder.glob("*.safetensors"))
     assert "; `cmf import-gguf` makes one" in cmf("info", tmp_path / "m.gguf").stderr
     assert "is given as its folder" in cmf("info", weights).stderr
-    assert cmf("info", folder / "config.json").stderr.endswith("not a .cmf container\n")
+    said = cmf("info", folder / "config.json").stderr
+    assert said.endswith("; give a .cmf, or the folder of a Hugging Face checkpoint\n")
 
 
 def test_a_file_isnt_a_missing_folder(tmp_path: Path) -> None:

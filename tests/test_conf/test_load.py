@@ -109,9 +109,13 @@ def test_a_fresh_draft_trained_by_its_block_only_is_refused(tmp_path: Path) -> N
     assert "must be trained whole" in message(tmp_path, text)
 
 
-def test_an_unknown_name_lists_the_shipped_ones() -> None:
-    with pytest.raises(ConfigError, match="are demo, nightly, own_text, qwen14b, smollm2"):
+def test_an_unknown_name_lists_the_shipped_ones_and_what_is_for_which_command() -> None:
+    with pytest.raises(ConfigError) as caught:
         find_config("qwen41b")
+    assert str(caught.value).endswith(
+        "shipped ones are demo (heal demo --model), nightly (heal reheal), own_text, "
+        "qwen14b, smollm2 (heal demo --model)"
+    )
 
 
 def test_what_lies_here_comes_before_what_is_shipped(

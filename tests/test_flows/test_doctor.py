@@ -1,11 +1,9 @@
 """`heal doctor` on models that are sound, and on those that people have."""
 
-import json
+import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -16,47 +14,11 @@ from conf.base import RAW, Wiring
 from flows.cli import app
 from tests.builders import TinyModel, TinySpec, model_of, tiny_llama, write_model
 from tests.planted import planted_ground, planted_model
-from tests.small_heal import VOCAB, WINDOW, Ground, write_records
+from tests.small_heal import VOCAB, WINDOW, Ground, as_healed, write_records
+from tests.test_flows.examined import SMALL, examined
 from tests.tiny_checkpoints import Wishes, make_checkpoint
 
 MIXED = Wiring(hidden="normed", chain="raw")
-SMALL = [
-    "--set",
-    f"pack.window={WINDOW}",
-    "--set",
-    "train.depth=2",
-    "--set",
-    "measure.depth=2",
-]
-
-
-@dataclass(frozen=True)
-class Told:
-    """What the command said and how it ended."""
-
-    code: int
-    report: dict[str, Any]
-
-    def of(self, level: str) -> list[str]:
-        """`where: what; todo` of every finding of a level."""
-        return [
-            f"{one['where']}: {one['what']}; {one['todo']}"
-            for one in self.report["findings"]
-            if one["level"] == level
-        ]
-
-    def blocking(self) -> str:
-        """The one thing that blocks."""
-        assert (self.code, self.report["blocks"]) == (2, 1), self.report
-        (only,) = self.of("blocks")
-        return only
-
-
-def examined(model: Path, *line: str) -> Told:
-    store = ["--store", str(model.parent / "doctor store")]
-    done = CliRunner().invoke(app, ["doctor", str(model), *line, *store, "--json"])
-    assert isinstance(done.exception, SystemExit | None), done.exception
-    return Told(done.exit_code, json.loads(done.stdout) if done.stdout else {})
 
 
 def test_a_sound_model_and_its_data(tmp_path: Path) -> None:
@@ -192,14 +154,55 @@ def test_a_misshapen_draft_and_damage_are_both_said(tmp_path: Path) -> None:
     assert "the file is damaged; copy or convert it again" in damage
 
 
-def test_a_cut_file_blocks_and_no_file_is_bad_input(tmp_path: Path) -> None:
-    path = write(tmp_path, tiny_llama())
-    path.write_bytes(path.read_bytes()[:-100])
-    assert "cut short" in examined(path).blocking()
-    assert examined(tmp_path / "absent.cmf").code == 2
-    (tmp_path / "text.cmf").write_text("this is no model at all. " * 400)
-    assert examined(tmp_path / "text.cmf").code == 2
-    assert examined(path, "--set", "train.dept=2").code == 2
+def cut(path: Path) -> None:
+    whole = write(path.parent, tiny_llama())
+    path.write_bytes(whole.read_bytes()[:-100])
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (cut, "it was cut short, copy or convert it again"),
+        (lambda path: None, "there is no such file; give a .cmf"),
+        (lambda path: path.write_bytes(b""), "copy it again, or is none, give another"),
+        (lambda path: path.write_text("this is no model. " * 40), "; give a .cmf, or the"),
+        (lambda path: path.write_bytes(b"GGUF" * 99), "`cmf import-gguf` makes one of a"),
+        (Path.mkdir, "is a folder without config.json; give a .cmf file or the folder of"),
+        (os.mkfifo, "is a pipe; give a .cmf container"),
+    ],
+    ids=["cut", "absent", "empty", "text", "gguf", "bare", "pipe"],
+)
+def test_what_is_no_model_is_a_finding_with_what_to_do(
+    tmp_path: Path, make: Callable[[Path], object], words: str
+) -> None:
+    make(tmp_path / "given.cmf")
+    assert words in examined(tmp_path / "given.cmf").blocking()
+
+
+def test_a_broken_checkpoint_is_a_finding_too(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{")
+    said = examined(tmp_path).blocking()
+    assert "config.json isn't valid JSON" in said
+    assert "; mend it, or download the checkpoint again" in said
+
+
+def test_a_setting_that_is_none_is_bad_input(tmp_path: Path) -> None:
+    assert examined(write(tmp_path, tiny_llama()), "--set", "train.dept=2").code == 2
+
+
+@pytest.mark.parametrize(("record", "is_told"), [(MIXED, True), (RAW, False)])
+def test_a_record_that_the_probe_denies_is_told_unless_another_s_draft_is_asked_for(
+    tmp_path: Path, record: Wiring, *, is_told: bool
+) -> None:
+    ground = planted_ground(tmp_path, RAW)
+    healed = as_healed(ground.student, record)
+    denied = f"; a heal wrote it for {record.text} (hidden/chain), which names fewer"
+    told = examined(healed, str(ground.data), *SMALL)
+    assert any(denied in fact for fact in told.of("fact")) is is_told
+    init = ["--set", f"init={ground.student}"]
+    told = examined(healed, str(ground.data), *SMALL, *init)
+    assert any("the draft's wiring is hidden raw" in fact for fact in told.of("fact"))
+    assert not any("a heal wrote it for" in fact for fact in told.of("fact"))
 
 
 def test_every_data_set_that_cannot_be_read_is_named(tmp_path: Path) -> None:

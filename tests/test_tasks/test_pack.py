@@ -212,6 +212,15 @@ def test_a_set_without_training_records_says_so(runtime: Runtime, tmp_path: Path
         packed(runtime, tmp_path, [f"{tmp_path}/own.jsonl"])
 
 
+def test_an_empty_text_is_not_told_of_columns(runtime: Runtime, tmp_path: Path) -> None:
+    (tmp_path / "empty.txt").write_text("")
+    with pytest.raises(InputError) as caught:
+        packed(runtime, tmp_path, [str(tmp_path / "empty.txt")])
+    assert str(caught.value) == (
+        "data set empty.txt: has no records with anything in them; check its path"
+    )
+
+
 def test_too_short_for_one_window(runtime: Runtime, tmp_path: Path) -> None:
     path = write_records(tmp_path / "own.jsonl", [[1]] * 12)
     with pytest.raises(InputError, match="too short for a single window of 32 tokens"):

@@ -116,7 +116,7 @@ class ReportSettings(Settings):
     stages: tuple[StageRow, ...]
 
 
-@stage("report", version=7)
+@stage("report", version=8)
 def report(  # noqa: PLR0913 — a stage's inputs, each with a digest of its own
     out: Path,
     settings: ReportSettings,

@@ -15,6 +15,7 @@ Outcome = Literal["back", "partly", "worked", "unclear", "worse", "measured", "e
 BACK_SHARE = 0.9
 # Below this share of counted rows the figures speak of little of the text.
 LOW_COVERAGE = 0.15
+COPIED_SHARE = 0.05  # fewer widen no interval by what could be seen
 # A file that holds less than this share of what keep holds is not to be shipped.
 COARSE_SHARE = 0.5
 
@@ -167,6 +168,7 @@ def doubts(report: Report) -> tuple[str, ...]:
     found = [
         *_start(report),
         *_rivals(report),
+        *_idle_control(report),
         *_thin_ground(report),
         *_copied_ground(report),
         *_coarse_codecs(report),
@@ -206,20 +208,34 @@ def _rivals(report: Report) -> list[str]:
     ]
 
 
-def _thin_ground(report: Report) -> list[str]:
+def _idle_control(report: Report) -> list[str]:
+    """A control that kept its first checkpoint is the draft it began as, which is stale."""
+    control = report.measures.get("control")
+    if control is None or control != report.measures.get("stale"):
+        return []
     return [
-        f"Coverage of {name} is {percent_sign(measure.coverage)}: its figures are of no "
-        "more rows of the text than that."
+        "Control is stale itself: on the source trunk no step was better than its start, "
+        "so that start was kept."
+    ]
+
+
+def _thin_ground(report: Report) -> list[str]:
+    thin = [
+        f"of {name} {percent_sign(measure.coverage)}"
         for name, measure in report.measures.items()
         if measure.coverage is not None and measure.coverage < LOW_COVERAGE
     ]
+    if not thin:
+        return []
+    return [f"Coverage is low, {', '.join(thin)}: no figure is of more of the text."]
 
 
 def _copied_ground(report: Report) -> list[str]:
     """Windows that stand twice tell nothing new, but a bootstrap takes them for it."""
-    if not report.held_out_copies:
+    windows = max(measure.windows or 0 for measure in report.measures.values())
+    if report.held_out_copies <= COPIED_SHARE * windows:
         return []
-    copies = counted(report.held_out_copies, "held-out window")
+    copies = f"{report.held_out_copies:,} of {counted(windows, 'held-out window')}"
     return [f"Measured more than once: {copies}; the true intervals are wider."]
 
 

@@ -103,10 +103,20 @@ def test_a_control_that_does_as_well_is_held_against_the_heal() -> None:
     assert doubts(sample_report()) == ()
 
 
+def test_a_control_that_kept_its_start_is_told() -> None:
+    measures = sample_report().measures
+    idle = {**measures, "control": measures["stale"]}
+    (told,) = [t for t in doubts(sample_report(measures=idle)) if "Control" in t]
+    assert told.startswith("Control is stale itself: on the source trunk no step")
+    moved = {**measures, "control": measure(1.01, 0.99)}
+    assert not any("itself" in text for text in doubts(sample_report(measures=moved)))
+
+
 def test_windows_measured_more_than_once_are_told() -> None:
-    (told,) = doubts(sample_report(held_out_copies=4))
-    assert told == "Measured more than once: 4\N{NO-BREAK SPACE}held-out windows; " + (
-        "the true intervals are wider."
+    assert doubts(sample_report(held_out_copies=14)) == ()  # of 290
+    (told,) = doubts(sample_report(held_out_copies=15))
+    assert told.replace("\N{NO-BREAK SPACE}", " ") == (
+        "Measured more than once: 15 of 290 held-out windows; the true intervals are wider."
     )
 
 
@@ -117,7 +127,9 @@ def test_a_data_set_that_lost_and_thin_coverage_are_named() -> None:
     )
     told = doubts(losing)
     assert any("Worse on prose" in text for text in told)
-    assert any(text.startswith("Coverage of stale is 12.0") for text in told)
+    (thin,) = [text for text in told if "Coverage" in text]
+    assert thin.startswith("Coverage is low, of stale 12.0")
+    assert "healed" not in thin
     assert how_sure(losing).why.endswith("1 of 2 data sets gain clearly.")
 
 

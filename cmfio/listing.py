@@ -58,15 +58,24 @@ class Summary:
             "sections": _counts(self.sections),
             "requires": ", ".join(self.features),
             "skills": ", ".join(self.skills),
-            "provenance": spell_json(self.provenance) if self.provenance else "",
         }
         shown = [f"{key + ':':16}{value}" for key, value in lines.items() if value]
+        shown += [f"{'provenance:':16}{line}" for line in _leaves(self.provenance)]
         return shown + [f"{'note:':16}{note}" for note in self.notes]
 
     def _draft(self) -> str:
         if self.draft_tensors:
             return f"{self.draft_tensors} tensors with {self.draft_parameters:,} values"
         return "declared, but its tensors aren't here" if self.draft_declared else "none"
+
+
+def _leaves(value: Json, place: str = "") -> Iterator[str]:
+    """`key.key value`, a line a value that is no object; nothing of what is empty."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _leaves(inner, f"{place}.{key}" if place else key)
+    elif value is not None:
+        yield f"{place} {spell_json(value)}".lstrip()
 
 
 def summarise(container: Container) -> Summary:

@@ -111,10 +111,10 @@ def report(
         str,
         typer.Argument(
             metavar="RUN",
-            help="A run's id or a report's key, or how it begins, or `last`; `heal status` "
-            "lists the runs.",
+            help="A run's id or a report's key, or how it begins, else the last; "
+            "`heal status` lists the runs.",
         ),
-    ],
+    ] = "last",
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Write the page here.")
     ] = None,

@@ -59,8 +59,9 @@ def examine(
     if not has_data:
         return Examination(student, tuple(findings))
     if not is_whole:
-        what = "not packed and the draft not probed: the model can't be read as it is"
-        return Examination(student, (*findings, Finding("fact", "data", what)))
+        findings += _data_alone(config, runtime)
+        what = "the draft is not probed: the model can't be healed as it is"
+        return Examination(student, (*findings, Finding("fact", student.name, what)))
     probe, told = _data(config, runtime, store)
     return Examination(
         student, (*findings, *told), None if probe is None else probe.numbers
@@ -134,6 +135,22 @@ def _data(
     except REFUSALS as error:
         found.append(refusal(error, "data"))
     return probe, found
+
+
+def _data_alone(config: RunConfig, runtime: Runtime) -> Iterator[Finding]:
+    """Faults of the data, and its windows, where the model's faults keep us from more."""
+    broken = [*_broken_sets(config, runtime)]
+    yield from broken
+    try:
+        model = open_model(config.student, runtime)
+    except REFUSALS:
+        return  # told of its file
+    if broken:
+        return
+    try:
+        yield from _windows(pack_sets(model, config, open_sets(config, runtime), runtime))
+    except REFUSALS as error:
+        yield refusal(error, "data")
 
 
 def _broken_sets(config: RunConfig, runtime: Runtime) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from conf.nightly import NightlyConfig
 from conf.schema import RunConfig, RuntimeConfig
 from flows.inputs import load_heal
-from flows.reheal_list import Student, is_watched, students, why_due
+from flows.reheal_list import Student, is_watched, students, unmatched, why_due
 from flows.runtime import open_runtime
 from flows.typed import command_line
 from tasks.errors import InputError
@@ -60,10 +60,9 @@ def reheal_models(
     if announced and not is_watched(config, announced):
         progress.say(f"{announced} was announced, but no watch entry covers it")
     listed = students(config)
-    if not listed:
-        patterns = ", ".join(watch.models for watch in config.watch)
+    for pattern in unmatched(config, listed):
         progress.say(
-            f"no model matches {patterns} in {Path.cwd()}; `watch` says where models lie"
+            f"no model matches {pattern} in {Path.cwd()}; `watch` says where models lie"
         )
     found = [_tended(one, store, progress) for one in listed]
     if listed and all(one.state == "up to date" for one in found):

@@ -2,7 +2,7 @@
 
 import glob
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,6 +52,11 @@ def _watched(config: NightlyConfig) -> Iterator[Student]:
             path = Path(name)
             if not any(one.is_output(path) for one in config.watch):
                 yield Student(path, watch)
+
+
+def unmatched(config: NightlyConfig, found: Sequence[Student]) -> list[str]:
+    """The patterns of the watch list that none of the students is of."""
+    return [w.models for w in config.watch if not any(one.watch is w for one in found)]
 
 
 def is_watched(config: NightlyConfig, model: str) -> bool:

@@ -10,9 +10,10 @@ def command_line(verb: str, *words: object, **options: Option) -> str:
     """The command that does the same again, quoted for a shell.
 
     An option is left out if it is None, False or empty, stands alone if it is True, and is
-    repeated for each item of a list.
+    repeated for each item of a list. Words that look like options come last, behind `--`.
     """
-    parts = ["heal", verb, *map(str, words)]
+    typed = [str(word) for word in words]
+    parts = []
     for name, given in options.items():
         values = given if isinstance(given, list | tuple) else [given]
         for value in values:
@@ -20,4 +21,6 @@ def command_line(verb: str, *words: object, **options: Option) -> str:
                 parts.append(f"--{name}")
             elif value is not None and value is not False and value != "":
                 parts += [f"--{name}", str(value)]
-    return shlex.join(parts)
+    is_odd = any(word.startswith("-") for word in typed)
+    parts = [*parts, "--", *typed] if is_odd else [*typed, *parts]
+    return shlex.join(["heal", verb, *parts])

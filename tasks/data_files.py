@@ -3,7 +3,7 @@
 import errno
 import glob
 import stat
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 
@@ -21,6 +21,11 @@ NO_FILES = {
 Identity = tuple[int, int]
 
 
+def ending(path: Path) -> str:
+    """`.txt` of `A.TXT`: what says how a file is read."""
+    return path.suffix.lower()
+
+
 def files_below(
     root: Path, suffixes: Collection[str], skipped: Collection[str] = ()
 ) -> Iterator[Path]:
@@ -35,11 +40,22 @@ def files_below(
 
     for folder in folders_below(root, is_left_out):
         for entry in folder.iterdir():
-            if entry.suffix in suffixes:
+            if ending(entry) in suffixes:
                 if not entry.is_dir():
                     yield entry
             elif not (entry.suffix or is_left_out(entry.name) or entry.exists()):
                 yield entry
+
+
+def left_out(root: Path, files: Collection[Path]) -> Counter[str]:
+    """How many files below a folder are none of these, by ending; hidden ones uncounted."""
+    taken = set(files)
+    return Counter(
+        ending(entry)
+        for folder in folders_below(root, lambda name: name.startswith("."))
+        for entry in folder.iterdir()
+        if entry not in taken and not entry.name.startswith(".") and not entry.is_dir()
+    )
 
 
 def folders_below(root: Path, is_left_out: Callable[[str], bool]) -> Iterator[Path]:

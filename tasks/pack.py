@@ -138,6 +138,9 @@ def pack_windows(
                 _refuse_few(settings.names[place], kept, settings)
             else:
                 kept = _kept(data, place, settings, tokenizer)
+                others = data.left_out()
+                if others is not None:
+                    runtime.progress.say(f"data set {settings.names[place]}: {others}")
             records.append(kept)
             bar.advance(sum(len(record) for record in kept))
     windows = _windows_of(records, settings)

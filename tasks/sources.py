@@ -15,7 +15,14 @@ from typing import Literal
 from conf.schema import DataSpec
 from store.digests import FileDigests
 from store.keys import digest_of
-from tasks.data_files import files_below, matches, refuse_unreadable, unreadable
+from tasks.data_files import (
+    ending,
+    files_below,
+    left_out,
+    matches,
+    refuse_unreadable,
+    unreadable,
+)
 from tasks.errors import InputError
 from tasks.seen import Seen, look_at, refuse_changed
 from tasks.table_files import columns_of, rows_of
@@ -51,7 +58,7 @@ Kind = Literal["ids", "text"]
 class DataSet:
     """One data set: its files in order, what they hold, the digest of their bytes.
 
-    `seen` are the files as they were when it was taken.
+    `seen` are the files as they were when it was taken, `folder` what they were found in.
     """
 
     name: str
@@ -60,10 +67,21 @@ class DataSet:
     kind: Literal["table", "text", "topics"]
     content_digest: str
     seen: tuple[Seen, ...] = field(default=(), compare=False)
+    folder: Path | None = field(default=None, compare=False)
 
     def refuse_changed(self) -> None:
         """InputError unless the files are those that the digest was taken of."""
         refuse_changed(self.seen, look_at(self.files))
+
+    def left_out(self) -> str | None:
+        """What of its folder is not read, since nothing is known of the ending."""
+        if self.folder is None:
+            return None
+        others = left_out(self.folder, self.files).most_common()
+        if not others:
+            return None
+        listed = ", ".join(f"{count:,} {end or 'without any'}" for end, count in others)
+        return f"{len(self.files):,} files; left out by their ending: {listed}"
 
     @cached_property
     def file_bytes(self) -> tuple[int, ...]:
@@ -122,7 +140,7 @@ def open_set(spec: DataSpec | str, digests: FileDigests) -> DataSet:
             files, kind = _python_text(wanted.path)
         else:
             files = _find_files(spec)
-            kind = "table" if files[0].suffix in TABLES else "text"
+            kind = "table" if ending(files[0]) in TABLES else "text"
             if kind == "text":
                 refuse_other(files, digests)
         seen = look_at(files)
@@ -138,6 +156,7 @@ def open_set(spec: DataSpec | str, digests: FileDigests) -> DataSet:
         kind,
         digest_of({"kind": kind, "files": shas}),
         seen,
+        folder if (folder := Path(wanted.path)).is_dir() else None,
     )
 
 
@@ -172,7 +191,7 @@ def _find_files(spec: DataSpec | str) -> list[Path]:
     refuse_unreadable(files)
     for file in files:
         _refuse_tdata(file)
-    if len({file.suffix in TABLES for file in files}) > 1:
+    if len({ending(file) in TABLES for file in files}) > 1:
         raise InputError(
             f"data: {path}: mixes tables and text files; make them two data sets"
         )

@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.ipc
 
+from tasks.data_files import ending
 from tasks.errors import InputError
 
 MAX_LINE_BYTES = 1 << 26
@@ -15,11 +16,11 @@ BATCH_ROWS = 1024
 
 def columns_of(file: Path) -> Sequence[str]:
     """The names of a table's columns; of a `.jsonl` those of its first row."""
-    if file.suffix == ".jsonl":
+    if ending(file) == ".jsonl":
         first = next(_json_rows(file), None)
         return list(first or ())
     try:
-        if file.suffix == ".parquet":
+        if ending(file) == ".parquet":
             from pyarrow import parquet  # late: 40 ms that a cached run has no use for
 
             return list(parquet.read_schema(file).names)
@@ -27,15 +28,15 @@ def columns_of(file: Path) -> Sequence[str]:
             return list(pa.ipc.open_file(source).schema.names)
     except (pa.ArrowException, OSError) as error:
         raise InputError(
-            f"data: {file}: is no readable {file.suffix[1:]} file ({_brief(error)}); write "
-            "it again, or leave it out"
+            f"data: {file}: is no readable {ending(file)[1:]} file ({_brief(error)}); "
+            "write it again, or leave it out"
         ) from error
 
 
 def rows_of(files: Iterable[Path]) -> Iterator[dict[str, object]]:
     """The rows of tables in file order, less what a column `split` keeps from training."""
     for file in files:
-        rows = _json_rows(file) if file.suffix == ".jsonl" else _table_rows(file)
+        rows = _json_rows(file) if ending(file) == ".jsonl" else _table_rows(file)
         for row in rows:
             if row.get("split", "train") == "train":
                 yield row
@@ -105,7 +106,7 @@ def _first_undecoded(batch: pa.RecordBatch) -> int:
 def _batches(file: Path) -> Iterator[pa.RecordBatch]:
     columns = columns_of(file)
     wanted = [name for name in ("ids", "text", "split") if name in columns]
-    if file.suffix == ".parquet":
+    if ending(file) == ".parquet":
         from pyarrow import parquet
 
         with parquet.ParquetFile(file) as table:

@@ -101,7 +101,7 @@ def test_a_hostile_files_names_stay_on_their_lines(tmp_path: Path) -> None:
     ]
     for result in outputs:
         assert all(line.isprintable() for line in result.output.splitlines())
-    assert ESCAPED in cmf("info", path).stdout
+    assert f"provenance:     {ESCAPED}" in cmf("info", path).stdout
     assert len(cmf("tensors", path).stdout.splitlines()) == 1
     listed = json.loads(cmf("tensors", path, "--json").stdout)
     assert listed[0]["name"] == HOSTILE

@@ -216,6 +216,22 @@ def test_every_data_set_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     ]
 
 
+def test_what_is_wrong_with_the_data_is_told_of_a_broken_model_too(tmp_path: Path) -> None:
+    bare = write_model(tmp_path / "m.cmf", tiny_llama(TinySpec(vocab=VOCAB, draft=None)))
+    (tmp_path / "empty.jsonl").write_text("")
+    for data, words in (
+        ("empty.jsonl", "empty.jsonl: is empty"),
+        ("none.jsonl", "none.jsonl: there is no such"),
+    ):
+        told = examined(bare, str(tmp_path / data), *SMALL)
+        of_model, of_data = told.of("blocks")
+        assert "m.cmf" in of_model
+        assert words in of_data
+    cut(tmp_path / "given.cmf")
+    told = examined(tmp_path / "given.cmf", str(tmp_path / "none.jsonl"), *SMALL)
+    assert len(told.of("blocks")) == 2
+
+
 def few_windows(ground: Ground) -> list[str]:
     data = write_records(ground.data.with_name("few.jsonl"), list(ground.records)[:12])
     return [str(data), *SMALL]

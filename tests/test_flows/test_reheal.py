@@ -141,6 +141,15 @@ def test_what_nobody_watches_is_said(home: Path) -> None:
     assert "no watch entry covers it" in progress.said[0]
 
 
+def test_a_pattern_that_no_model_matches_is_said_beside_one_that_does(home: Path) -> None:
+    both = nightly()
+    other = both.watch[0].model_copy(update={"models": "modles/*.cmf"})
+    progress = SilentProgress()
+    reheal_models(NightlyConfig(watch=(*both.watch, other)), Path("store"), progress)
+    told = [text for text in progress.said if "no model matches" in text]
+    assert [text.split(" in /")[0] for text in told] == ["no model matches modles/*.cmf"]
+
+
 class _Listener(BaseHTTPRequestHandler):
     told: list[Any] = []  # noqa: RUF012 — the handler is made anew for each request
 

@@ -173,6 +173,7 @@ def test_the_page_is_written_where_it_is_wanted(finished: Ground, tmp_path: Path
 @pytest.mark.parametrize(
     ("line", "words"),
     [
+        (["report"], "no run came to a report; heal status lists"),
         (["report", "last"], "no run came to a report; heal status lists"),
         (["report", "2020"], "no run and no report begins with '2020'"),
         (["store", "ls", "nothing"], "heal store ls lists their names"),

@@ -117,6 +117,9 @@ def test_a_slow_draft_is_called_slow() -> None:
     assert "kept 4 of 48 drafted tokens (8%)" in text
     fast = Trial(3, "text", decoded(2.0, 20, 0), decoded(1.0, 8, 12), None)
     assert "2.00 times as fast" in "\n".join(trial_lines(fast, 3, "here"))
+    for seconds in (1.95, 2.05):
+        even = Trial(3, "text", decoded(2.0, 20, 0), decoded(seconds, 8, 12), None)
+        assert "about as fast on this machine" in "\n".join(trial_lines(even, 3, "here"))
 
 
 @pytest.mark.parametrize(("gap", "is_tie"), [(1e-5, True), (0.5, False)])

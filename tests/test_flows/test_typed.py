@@ -36,6 +36,7 @@ def test_a_command_line_can_be_typed_again() -> None:
             "s",
         ],
         ["demo", "--model", "none such", "--set", "train.lr=1e-3"],
+        ["doctor", "--store", "s", "--", "-dash.cmf", "text"],
         ["reheal", "no such.yaml", "--json"],
     ],
 )
@@ -60,7 +61,6 @@ def plain(text: str) -> str:
         (["doctor", ""], "argument 1 of `heal doctor` is empty"),
         (["fold", "a.cmf", ""], "argument 2 of `heal fold` is empty"),
         (["store", "ls", "--store", ""], "argument 3 of `heal store` is empty"),
-        (["report"], "`last`; `heal status` lists the runs. Type: heal report RUN"),
         (["run"], "or the name of a shipped one, as own_text. Type: heal run CONFIG"),
         (["store", "rm"], "begins, or `damaged`. Type: heal store rm NAME..."),
         (

@@ -48,6 +48,27 @@ def ways(folder: Path) -> list[str]:
     return [str(folder), f"{folder}/**/*.txt"]
 
 
+def test_an_ending_is_one_in_capitals_too(tmp_path: Path) -> None:
+    folder = write(tmp_path / "d", a="a")
+    (folder / "B.TXT").write_text("b")
+    assert sorted(texts(tmp_path, str(folder))) == ["a", "b"]
+    (tmp_path / "T.JSONL").write_text('{"text": "t"}\n')
+    assert texts(tmp_path, str(tmp_path / "T.JSONL")) == ["t"]
+
+
+def test_what_of_a_folder_is_left_out_is_told(tmp_path: Path) -> None:
+    folder = write(tmp_path / "d", a="a")
+    digests = FileDigests(tmp_path / "digests")
+    (folder / ".hidden.png").write_text("")
+    assert open_set(str(folder), digests).left_out() is None
+    (folder / "in").mkdir()
+    for name in ("x.png", "in/y.PNG", "in/Makefile"):
+        (folder / name).write_text("")
+    said = open_set(str(folder), digests).left_out()
+    assert said == "1 files; left out by their ending: 2 .png, 1 without any"
+    assert open_set(str(folder / "a.txt"), digests).left_out() is None
+
+
 @pytest.mark.parametrize("name", ["p.txt", "p.jsonl"])
 def test_a_pipe_is_refused_and_never_opened(tmp_path: Path, name: str) -> None:
     folder = write(tmp_path / "d", a="a")

@@ -109,7 +109,8 @@ def parse_envelope(data: bytes, size: int, path: Path) -> Envelope:
         )
     if version != VERSION:
         raise UnsupportedVersion(
-            f"{path}: container version {version}; only {VERSION} is read"
+            f"{path}: is a container of version {version}, only {VERSION} is read; convert "
+            "the model again, or use another program"
         )
     unknown = features & ~sum(Feature)
     if unknown:
@@ -162,7 +163,9 @@ def check_features(envelope: Envelope, header: Header, path: Path) -> None:
 def _check_span(name: str, span: Span, size: int, path: Path) -> None:
     if span.length == 0:
         if name in {"header", "dir"}:
-            raise BoundsError(f"{path}: section {name!r} is required and is empty")
+            raise BoundsError(
+                f"{path}: section {name!r} is required and is empty; convert it again"
+            )
         return
     if span.end >= U64 or span.end > size:
         raise BoundsError(
@@ -172,5 +175,5 @@ def _check_span(name: str, span: Span, size: int, path: Path) -> None:
     if name == "data" and span.offset % DATA_ALIGN:
         raise BoundsError(
             f"{path}: the data section starts at {span.offset:,}, not at a multiple "
-            f"of {DATA_ALIGN}"
+            f"of {DATA_ALIGN}; convert it again"
         )

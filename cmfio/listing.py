@@ -1,5 +1,6 @@
 """`cmf info`: the main facts of a model file."""
 
+import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -10,6 +11,8 @@ from cmfio.header import TensorEntry
 from cmfio.identity import DRAFT_PREFIX
 from cmfio.json_text import Json, spell_json
 from cmfio.reader import Container
+
+LEAF_WIDTH = 64  # a terminal's 80, less what stands before a fact
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,8 @@ class Summary:
             "skills": ", ".join(self.skills),
         }
         shown = [f"{key + ':':16}{value}" for key, value in lines.items() if value]
-        shown += [f"{'provenance:':16}{line}" for line in _leaves(self.provenance)]
+        for number, line in enumerate(_leaves(self.provenance)):
+            shown.append(f"{'' if number else 'provenance:':16}{line}")
         return shown + [f"{'note:':16}{note}" for note in self.notes]
 
     def _draft(self) -> str:
@@ -70,12 +74,25 @@ class Summary:
 
 
 def _leaves(value: Json, place: str = "") -> Iterator[str]:
-    """`key.key value`, a line a value that is no object; nothing of what is empty."""
+    """`key.key value` in lines of `LEAF_WIDTH`; of a list with objects in it, each item."""
     if isinstance(value, dict):
         for key, inner in value.items():
-            yield from _leaves(inner, f"{place}.{key}" if place else key)
+            name = spell_json(key)[1:-1]  # on one line, whatever it holds
+            yield from _leaves(inner, f"{place}.{name}" if place else name)
+    elif isinstance(value, list) and any(isinstance(item, dict) for item in value):
+        for number, item in enumerate(value):
+            yield from _leaves(item, f"{place}[{number}]")
     elif value is not None:
-        yield f"{place} {spell_json(value)}".lstrip()
+        text = spell_json(value)
+        if isinstance(value, list):
+            text = f"[{', '.join(map(spell_json, value))}]"
+        yield from textwrap.wrap(
+            f"{place} {text}".lstrip(),
+            LEAF_WIDTH,
+            subsequent_indent="  ",
+            break_on_hyphens=False,
+            break_long_words=False,
+        )
 
 
 def summarise(container: Container) -> Summary:

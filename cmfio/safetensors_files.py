@@ -18,6 +18,7 @@ from cmfio.opening import open_regular, read_regular
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
+AGAIN = "download or convert it again"
 MOST_HEADER_BYTES = 100_000_000  # the format's own limit
 WIDTHS = {
     **dict.fromkeys(("BOOL", "U8", "I8", "F8_E4M3", "F8_E5M2", "F8_E8M0"), 1),
@@ -95,10 +96,11 @@ def read_file(path: Path, handle: int) -> SafeFile:
 def _tensor(name: str, record: Json, data: FileRange) -> SafeTensor:
     where = f"{data.path}: tensor {name!r}"
     if not isinstance(record, dict):
-        raise ParseError(f"{where}: its record isn't an object")
+        raise ParseError(f"{where}: its record isn't an object; {AGAIN}")
     dtype, shape = record.get("dtype"), _wholes(record.get("shape"), where)
     if not isinstance(dtype, str) or dtype not in WIDTHS:
-        raise ParseError(f"{where}: dtype {dtype!r} isn't one of {', '.join(WIDTHS)}")
+        known = ", ".join(WIDTHS)
+        raise ParseError(f"{where}: dtype {dtype!r} isn't one of {known}; convert it")
     offsets = _wholes(record.get("data_offsets"), where)
     start, end = offsets if len(offsets) == 2 else (1, 0)
     if not 0 <= start <= end <= data.nbytes:
@@ -110,7 +112,7 @@ def _tensor(name: str, record: Json, data: FileRange) -> SafeTensor:
     if end - start != need:
         raise BoundsError(
             f"{where}: {dtype} of shape {list(shape)} takes {need:,} bytes, it has "
-            f"{end - start:,}"
+            f"{end - start:,}; {AGAIN}"
         )
     stored = FileRange(data.path, data.handle, data.offset + start, need)
     return SafeTensor(name, dtype, shape, stored)
@@ -120,7 +122,7 @@ def _wholes(value: Json, where: str) -> tuple[int, ...]:
     numbers = value if isinstance(value, list) else [None]
     wholes = tuple(n for n in numbers if isinstance(n, int) and not isinstance(n, bool))
     if len(wholes) != len(numbers) or min(wholes, default=0) < 0:
-        raise ParseError(f"{where}: {value!r} should be a list of whole numbers")
+        raise ParseError(f"{where}: {value!r} should be a list of whole numbers; {AGAIN}")
     return wholes
 
 
@@ -134,7 +136,7 @@ def _places(path: Path) -> dict[str, str]:
     places = {name: str(place) for name, place in listed.items()}
     for place in places.values():
         if Path(place).name != place or not place.endswith(".safetensors"):
-            raise ParseError(f"{path}: {place!r} isn't the name of a file beside it")
+            raise ParseError(f"{path}: {place!r} isn't a file's name beside it; {AGAIN}")
     return places
 
 
@@ -163,6 +165,6 @@ def _found(
 ) -> SafeTensor:
     if name not in files[place]:
         raise ParseError(
-            f"{folder / place}: has no tensor {name!r}, though {INDEX} says so"
+            f"{folder / place}: has no tensor {name!r}, though {INDEX} says so; {AGAIN}"
         )
     return files[place][name]

@@ -141,7 +141,7 @@ def test_d7_a_shard_that_was_cut(make_folder: Make, way: str) -> None:
         cut(shard, {"tail": size - 100, "header": 40, "empty": 0}[way])
     said = complaint(folder.config(), folder.root)
     assert shard.name in said
-    assert f"though {INDEX} names it" in said if way == "absent" else "cut short" in said
+    assert f"but {INDEX} names it" in said if way == "absent" else "cut short" in said
     assert made(folder.root) == []
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from cmfio import cli_output
 from cmfio.cli_output import bar, printable
+from cmfio.json_text import Json
 from cmfio.reader import open_container
 from cmfio.rewrite import encode_tensor
 from cmfio.writer import write_container
@@ -101,10 +102,35 @@ def test_a_hostile_files_names_stay_on_their_lines(tmp_path: Path) -> None:
     ]
     for result in outputs:
         assert all(line.isprintable() for line in result.output.splitlines())
-    assert f"provenance:     {ESCAPED}" in cmf("info", path).stdout
+    assert ESCAPED in cmf("info", path).stdout
+    assert r"provenance:     a\nb\u001b[31m" in cmf("info", path).stdout
     assert len(cmf("tensors", path).stdout.splitlines()) == 1
     listed = json.loads(cmf("tensors", path, "--json").stdout)
     assert listed[0]["name"] == HOSTILE
+
+
+def test_a_long_provenance_is_told_within_a_terminal(tmp_path: Path) -> None:
+    said: Json = {
+        "tool": "heal",
+        "mtp_heal": {
+            "trunk": 64 * "a",
+            "heldout_kl": [0.123456, *range(40)],
+            "recipe": {"data": [{"path": "text", "tokens": 5}, {"path": "b"}]},
+            "init": None,
+        },
+    }
+    with open_container(FULL) as source:
+        header = source.header.model_copy(update={"provenance": said})
+    path = tmp_path / "m.cmf"
+    write_container(path, header, [encode_tensor("a", np.ones((2, 32), np.float32), "f16")])
+    _, told = cmf("info", path).stdout.split("provenance:")
+    lines = [line.strip() for line in told.splitlines()]
+    assert lines[:2] == ['tool "heal"', "mtp_heal.trunk"]
+    assert all(len(line) <= 66 for line in lines)  # a digest and its quotes
+    assert 'mtp_heal.recipe.data[1].path "b"' in lines
+    assert not any("init" in line for line in lines)
+    listed = " ".join(lines)
+    assert f"heldout_kl [0.123456, {', '.join(map(str, range(40)))}]" in listed
 
 
 @pytest.mark.parametrize("most", ["inf", "1e300", "nan", "0", "-1", "1e10"])

@@ -59,8 +59,8 @@ def test_a_file_cut_anywhere_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("places", "problem"),
     [
-        ({"w": "../secret.safetensors"}, "isn't the name of a file beside it"),
-        ({"w": "/etc/passwd"}, "isn't the name of a file beside it"),
+        ({"w": "../secret.safetensors"}, "isn't a file's name beside it"),
+        ({"w": "/etc/passwd"}, "isn't a file's name beside it"),
         ({"w": "model-00009-of-00009.safetensors"}, "isn't there"),
         ({"w": "model.safetensors"}, "has no tensor 'w'"),
         ({}, "no weight_map"),

@@ -105,8 +105,9 @@ def test_bf16_layers_add_to_rows_that_stay_f32(build: Build) -> None:
         for dtype in (torch.bfloat16, torch.float32)
     )
     assert not torch.equal(found, found.bfloat16().float()), "rounded on the way"
-    # What two layers add is rounded to 2**-9, some four times; the rows it joins are not.
-    assert (found - exact).norm() < 2**-7 * exact.norm()
+    # What two layers add goes through some eight roundings of 2**-9 at most, as many as the
+    # processor's own products in bf16 or those made of f32 take; the rows it joins do not.
+    assert (found - exact).norm() < 2**-6 * exact.norm()
 
 
 def test_padding_and_batch_neighbours_change_no_row() -> None:

@@ -34,14 +34,15 @@ def sizes(container: Container) -> list[Size]:
 
 
 def sizes_table(sizes: list[Size]) -> list[str]:
-    """The lines of a table."""
-    rows = [f"{'codec':13}{'draft':>16}{'with this draft':>18}{'whole model':>18}"]
+    """The lines of a table; of the whole model alone where it has no draft."""
+    has_draft = any(size.draft for size in sizes)
+    drafts = f"{'draft':>16}{'with this draft':>18}" if has_draft else ""
+    rows = [f"{'codec':13}{drafts}{'whole model':>18}"]
     for size in sizes:
         mark = "" if size.is_exact else "  about"
-        rows.append(
-            f"{size.codec:13}{size.draft:>16,}{size.with_draft:>18,}{size.model:>18,}{mark}"
-        )
-    return rows
+        draft = f"{size.draft:>16,}{size.with_draft:>18,}" if has_draft else ""
+        rows.append(f"{size.codec:13}{draft}{size.model:>18,}{mark}")
+    return rows if has_draft else [*rows, "it carries no draft"]
 
 
 def _size(container: Container, word: str) -> Size:

@@ -157,7 +157,10 @@ def plan_line(plan: Plan) -> str:
     seconds = sum(stage.cost.seconds or 0.0 for stage in missing)
     would = f"{len(missing)} of {every} stages would run"
     if not size:
-        return f"{would}; this store holds nothing yet to tell by what they cost"
+        return (
+            f"{would}; this store holds nothing yet to tell by what they cost, "
+            "`heal doctor` times this machine"
+        )
     if _is_complete(plan):
         return f"{would}: about {size_text(size)} and {duration(seconds)}"
     return f"{would}: {size_text(size)} and {duration(seconds)}, and what is unknown"

@@ -105,6 +105,8 @@ def _gc(
         age = duration(max(time.time() - one.changed, 0.0))
         name = one.name[:SHOWN_NAME]
         tell(f"{one.kind:12}{size_text(one.size_bytes):>10}{age:>15}  {name}")
+    if not found.wastes and grace:
+        tell(f"nothing to free that is older than {duration(grace * 3600)} (--grace)")
     size = f"{len(found.wastes)} things, {size_text(found.size_bytes)}"
     if is_real:
         tell(f"freed {size}; {counted(found.kept)} kept, in {store.root}")

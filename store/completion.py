@@ -30,6 +30,7 @@ from store.manifest import (
     key_of,
 )
 from store.record import Reference
+from store.runs import PROGRESS
 
 RESUMED = "resumed"  # flag in work/
 SEALED_AT_ONCE = 4
@@ -113,11 +114,17 @@ def drop_work(out: Path) -> None:
     shutil.rmtree(out / WORK, ignore_errors=True)
 
 
-def drop_broken(out: Path) -> None:
-    """Delete half an artifact but for `work/`; nothing is left where nothing can resume."""
+def drop_broken(out: Path, *, is_refused: bool = False) -> None:
+    """Delete half an artifact but for `work/`; nothing is left where nothing can resume.
+
+    It is of no use and may fill the disk. How far one was that was refused, nobody is told.
+    """
     prepare(out)
-    with suppress(OSError):  # not empty: there is something to resume
-        out.rmdir()
+    if is_refused:
+        (out / WORK / PROGRESS).unlink(missing_ok=True)
+    for folder in (out / WORK, out):
+        with suppress(OSError):  # not empty: there is something to resume; or not there
+            folder.rmdir()
 
 
 def make_read_only(path: Path) -> None:

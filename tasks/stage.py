@@ -36,6 +36,7 @@ from store.runs import PROGRESS
 from store.space import bytes_in, refuse_little_room
 from store.store import Store
 from store.using import take_hold
+from tasks.errors import InputError
 from tasks.interrupt import Stopped
 from tasks.planning import Asked, Planner
 from tasks.progress import FiledProgress
@@ -219,7 +220,7 @@ class _Call:
                 reference = self._filled(out)
                 place_filled(self.store, self.stage.name, self.key, out, hold)
             except Exception as error:
-                drop_broken(out)  # half an artifact is of no use and may fill the disk
+                drop_broken(out, is_refused=isinstance(error, InputError))
                 if hold.is_lost and not isinstance(error, LeaseLost):
                     raise LeaseLost(self.recipe.stage, str(self.store.root)) from error
                 raise

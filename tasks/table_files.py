@@ -58,8 +58,8 @@ def _json_rows(file: Path) -> Iterator[dict[str, object]]:
                 row = json.loads(line)
             except ValueError as error:
                 raise InputError(
-                    f"data: {file}: line {number:,} is not JSON ({error}); each line is "
-                    'one object: {"text": "…"} or {"ids": […]}'
+                    f"data: {file}: line {number:,} is not JSON ({_of_line(error)}); each "
+                    'line is one object: {"text": "…"} or {"ids": […]}'
                 ) from error
             if not isinstance(row, dict):
                 raise InputError(
@@ -67,6 +67,13 @@ def _json_rows(file: Path) -> Iterator[dict[str, object]]:
                     "`ids` or `text`"
                 )
             yield row
+
+
+def _of_line(error: ValueError) -> str:
+    """What is wrong in a line and at which character, without a line number of its own."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg}, at character {error.pos + 1}"
+    return str(error)
 
 
 def _table_rows(file: Path) -> Iterator[dict[str, object]]:

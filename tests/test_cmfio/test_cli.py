@@ -13,6 +13,8 @@ from typer.testing import CliRunner, Result
 from cmfio.cli import app
 from cmfio.header import dump_header
 from cmfio.reader import open_container
+from cmfio.rewrite import encode_tensor
+from cmfio.writer import write_container
 
 PEERS = Path(__file__).parents[1] / "peers" / "cmf"
 FULL = str(PEERS / "full.cmf")
@@ -178,6 +180,17 @@ def test_convert_says_which_codecs_there_are_and_writes_nothing(tmp_path: Path) 
         cmf("convert", FULL, str(tmp_path / "m.cmf"), "--shard-max-gb", "0").exit_code == 2
     )
     assert list(tmp_path.iterdir()) == []
+
+
+def test_sizes_of_a_model_without_a_draft_say_so(tmp_path: Path) -> None:
+    path = tmp_path / "bare.cmf"
+    with open_container(FULL) as source:
+        tensor = encode_tensor("w", np.ones((2, 32), np.float32), "f16")
+        write_container(path, source.header, [tensor])
+    head, first, *_, last = cmf("sizes", str(path)).stdout.splitlines()
+    assert head.split() == ["codec", "whole", "model"]
+    assert first.split() == ["keep", "128"]
+    assert last == "it carries no draft"
 
 
 def test_sizes_prints_a_line_a_codec() -> None:

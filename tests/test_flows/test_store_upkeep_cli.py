@@ -25,6 +25,8 @@ def test_gc_keeps_a_heal_that_a_report_reaches(ground: Ground) -> None:
     dry = invoked(ground.store, "gc", "--keep", "0", "--grace", "0").stdout
     assert "would free" in dry
     assert "--yes frees them" in dry
+    young = invoked(ground.store, "gc", "--keep", "0").stdout
+    assert young.startswith("nothing to free that is older than 1 h 00 min (--grace)\n")
     report = next((ground.store / "report").iterdir()).name
     assert invoked(ground.store, "pin", report[:10]).exit_code == 0
     again = invoked(ground.store, "gc", "--keep", "0", "--grace", "0", "--yes", "--json")

@@ -10,6 +10,7 @@ import pytest
 
 from store.errors import ArtifactError, DiskFull, NotJson
 from store.store import Store
+from tasks.errors import InputError
 from tasks.stage import Ledger, Runtime, mark_resumed, stage
 from tests.test_tasks.sample_stages import (
     RAN,
@@ -125,6 +126,20 @@ def test_numbers_that_are_no_json_are_an_error_each_time(runtime: Runtime) -> No
     assert list(runtime.store.artifacts()) == []
     # Nothing was there to resume: no empty folder is left to wonder at.
     assert not list(runtime.store.root.glob("measure/*/"))
+
+
+def test_what_was_refused_did_not_break_off(runtime: Runtime) -> None:
+    @stage("pack", version=1)
+    def pack(out: Path, settings: Text, runtime: Runtime) -> None:
+        with runtime.progress.task("packing", total=2) as bar:
+            bar.advance()
+            raise InputError("data: is empty; give more")
+
+    for _ in range(2):
+        with pytest.raises(InputError, match="give more"):
+            pack(Text(), runtime)
+    assert "broke off" not in said(runtime)
+    assert not list(runtime.store.root.glob("pack/*/"))
 
 
 def test_a_full_disk_is_one_sentence(runtime: Runtime) -> None:

@@ -210,7 +210,7 @@ class _Call:
         """Run the stage's own function in its folder; what the record must say."""
         out = fill_folder(self.store, self.stage.name, self.key, hold)
         with storage_errors(self.store.root, f"stage {self.stage.name}"):
-            self.runtime.stop.check("before it began")
+            self.runtime.stop.check("before this one began, all before it is kept")
             if prepare(out):
                 self._say("an earlier run broke off; starting from what it can resume")
             need = self.stage.needs(self.settings, **self.inputs) - bytes_in(out)

@@ -76,8 +76,10 @@ def last_step(run: Run) -> str:
     progress = run.progress
     since = filling[-1].since if filling else 0.0
     stage = f"{filling[-1].name} {filling[-1].label}".rstrip() if filling else ""
-    if progress is not None and progress.get("at", 0.0) >= since:
-        return f"{stage}: {progress['line']}" if stage else str(progress["line"])
+    if progress is not None:
+        goes_on = not progress.get("over", True)  # a pass is older than the shard it is at
+        if goes_on or progress.get("at", 0.0) >= since:
+            return f"{stage}: {progress['line']}" if stage else str(progress["line"])
     if stage:
         return stage
     if events:

@@ -227,7 +227,7 @@ class FiledProgress:
         self._write(count)
         with self.inner.task(name, **how) as bar:
             yield _FiledBar(bar, TimedBar(count, self.every_s, self._write))
-        self._write(count)
+        self._write(count, is_over=True)
 
     def paces(self) -> dict[str, float]:
         """A note for plans: the seconds of all that was counted here, at its pace."""
@@ -238,7 +238,7 @@ class FiledProgress:
         """Say it there."""
         self.inner.say(text)
 
-    def _write(self, count: Count) -> None:
+    def _write(self, count: Count, *, is_over: bool = False) -> None:
         state = {
             "task": count.name,
             "done": count.done,
@@ -247,6 +247,7 @@ class FiledProgress:
             "left_s": count.left_s(),
             "values": count.values,
             "line": count.line(),
+            "over": is_over,
             "at": time.time(),
         }
         try:

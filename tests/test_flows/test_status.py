@@ -144,6 +144,20 @@ def test_e6_a_killed_heal_is_told_with_the_step_it_was_at(
     assert "the same command goes on from there" in said
 
 
+def test_a_pass_that_goes_on_is_told_within_its_shards_and_not_after(
+    ground: Ground,
+) -> None:
+    runtime = Runtime(store=Store(ground.store))
+    with recorded(runtime, "heal run small", check(RunConfig, ground.config(), "s")) as run:
+        with run.runtime.progress.task("trunk pass", total=8, unit="windows"):
+            time.sleep(0.01)
+            run.runtime.ledger.begin("trunk_shard", KEY)
+            assert status(ground.store)[0]["step"].startswith("trunk_shard: trunk pass: 0 ")
+        time.sleep(0.01)
+        run.runtime.ledger.begin("train_draft", KEY)
+        assert status(ground.store)[0]["step"] == "train_draft"
+
+
 def test_a_live_run_names_its_process(tmp_path: Path) -> None:
     run = open_run(tmp_path, "heal run mine.yaml", "")
     assert run is not None

@@ -95,14 +95,17 @@ def test_c4_a_measure_names_the_window(lab: Lab, raw: dict[str, Any], array: str
         bad.measured(laid.model.draft, runtime, "stale")
 
 
+def scaled(files: Ground, folder: Path, name: str, factor: float) -> Path:
+    """The model with one tensor grown, finite as it is."""
+    tensors = {**files.model.tensors, name: files.model.read(name) * factor}
+    model = model_of(files.model.arch, tensors)
+    return write_model(folder / "huge.cmf", model, dtype="f32")
+
+
 def test_a_trunk_that_overflows_ends_the_run_before_any_training(
     lab: Lab, files: Ground, tmp_path: Path
 ) -> None:
-    name = "model.layers.1.mlp.down_proj.weight"
-    huge = {**files.model.tensors, name: files.model.read(name) * 3e38}
-    student = write_model(
-        tmp_path / "huge.cmf", model_of(files.model.arch, huge), dtype="f32"
-    )
+    student = scaled(files, tmp_path, "model.layers.1.mlp.down_proj.weight", 3e38)
     change = ("--set", f"student={student}")
     run = lab.start(arguments=("run", str(lab.config), *lab.options, *change))
     assert run.code() == 2, run.said
@@ -128,13 +131,16 @@ def test_a_fresh_draft_of_a_trunk_that_overflows_is_not_saved(
     assert list(lab.store.glob("start_draft/*/record.json")) == []
 
 
-def test_b7_the_20th_step_that_is_not_finite_ends_the_run(lab: Lab) -> None:
-    """At this rate the first step makes weights whose products overflow."""
-    change = ("--set", "train.lr=1e30", "--set", "train.steps=60")
+def test_b7_the_20th_step_that_is_not_finite_ends_the_run(
+    lab: Lab, files: Ground, tmp_path: Path
+) -> None:
+    """A gain so large that the losses are finite and the squares of their gradients not."""
+    student = scaled(files, tmp_path, "model.mtp.norm.weight", 1e25)
+    change = ("--set", f"student={student}", "--set", "train.steps=60")
     lab.drop("train_draft")
     run = lab.start(arguments=("run", str(lab.config), *lab.options, *change))
     assert run.code() == 2, run.said
-    assert "step 2, windows " in run.error
+    assert "step 1, windows " in run.error
     assert "that is the 20th step of this run that isn't finite; lower train.lr" in (
         run.error
     )

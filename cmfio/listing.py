@@ -83,9 +83,11 @@ def _leaves(value: Json, place: str = "") -> Iterator[str]:
         for number, item in enumerate(value):
             yield from _leaves(item, f"{place}[{number}]")
     elif value is not None:
-        text = spell_json(value)
-        if isinstance(value, list):
-            text = f"[{', '.join(map(spell_json, value))}]"
+        text = (
+            f"[{', '.join(map(spell_json, value))}]"
+            if isinstance(value, list)
+            else spell_json(value)
+        )
         yield from textwrap.wrap(
             f"{place} {text}".lstrip(),
             LEAF_WIDTH,

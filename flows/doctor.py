@@ -58,11 +58,10 @@ def examine(
     findings += _machine(config, runtime, is_whole=is_whole)
     if not has_data:
         return Examination(student, tuple(findings))
+    probe, told = _data(config, runtime, store, is_whole=is_whole)
     if not is_whole:
-        findings += _data_alone(config, runtime)
         what = "the draft is not probed: the model can't be healed as it is"
-        return Examination(student, (*findings, Finding("fact", student.name, what)))
-    probe, told = _data(config, runtime, store)
+        told.append(Finding("fact", student.name, what))
     return Examination(
         student, (*findings, *told), None if probe is None else probe.numbers
     )
@@ -115,17 +114,22 @@ def _placement(config: RunConfig, dtype: ComputeType, runtime: Runtime) -> Findi
 
 
 def _data(
-    config: RunConfig, runtime: Runtime, store: Path | None
+    config: RunConfig, runtime: Runtime, store: Path | None, *, is_whole: bool
 ) -> tuple[Artifact | None, list[Finding]]:
-    """Windows, the probe on a few of them, and what a whole run would cost."""
+    """Windows; of a whole model the probe on a few of them, and what a run would cost."""
     found = [*_broken_sets(config, runtime)]
     if found:
         return None, found
-    probe = None
     try:
         model = open_model(config.student, runtime)
+    except REFUSALS as error:  # of one that isn't whole its file has told
+        return None, [refusal(error, "data")] if is_whole else []
+    probe = None
+    try:
         windows = pack_sets(model, config, open_sets(config, runtime), runtime)
         found += _windows(windows)
+        if not is_whole:
+            return None, found
         shard = shard_settings(model, config, windows, runtime)
         probe = probe_start(model, config, windows, shard, runtime)
         if probe is not None:
@@ -135,22 +139,6 @@ def _data(
     except REFUSALS as error:
         found.append(refusal(error, "data"))
     return probe, found
-
-
-def _data_alone(config: RunConfig, runtime: Runtime) -> Iterator[Finding]:
-    """Faults of the data, and its windows, where the model's faults keep us from more."""
-    broken = [*_broken_sets(config, runtime)]
-    yield from broken
-    try:
-        model = open_model(config.student, runtime)
-    except REFUSALS:
-        return  # told of its file
-    if broken:
-        return
-    try:
-        yield from _windows(pack_sets(model, config, open_sets(config, runtime), runtime))
-    except REFUSALS as error:
-        yield refusal(error, "data")
 
 
 def _broken_sets(config: RunConfig, runtime: Runtime) -> Iterator[Finding]:

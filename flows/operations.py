@@ -187,13 +187,9 @@ def _deploy(
 
 
 def _wait(service: Service, is_there: Callable[[], bool], does: str, say: Say) -> None:
-    def is_over() -> bool:
-        return is_there() or not service.is_running
-
-    if service.wait(is_over, START_S, does, say) and is_there():
-        return
-    how = f"does not {does}" if service.is_running else "ended"
-    raise ServiceFailed(f"{service.name} {how}; {service.log} ends:", service.tail())
+    if not service.wait(is_there, START_S, does, say):
+        how = f"does not {does}" if service.is_running else "ended"
+        raise ServiceFailed(f"{service.name} {how}; {service.log} ends:", service.tail())
 
 
 def server_command(site: Site) -> list[str]:

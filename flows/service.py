@@ -16,9 +16,9 @@ from tasks.errors import InputError
 
 ASK_S = 180.0
 STILL_EVERY_S = 5.0
+TAIL_LINES = 20
 
 Say = Callable[[str], None]
-TAIL_LINES = 20
 
 
 class Service:
@@ -84,11 +84,11 @@ class Service:
         self._book.unlink(missing_ok=True)
 
     def wait(self, until: Callable[[], bool], most_s: float, to: str, say: Say) -> bool:
-        """Whether it came to that in time; says now and then what is waited for."""
+        """Whether it came to that in time and while it ran; says what is waited for."""
         began, due = time.monotonic(), STILL_EVERY_S
         while not until():
             waited = time.monotonic() - began
-            if waited > most_s:
+            if waited > most_s or not self.is_running:
                 return False
             if waited >= due:
                 due += STILL_EVERY_S

@@ -77,6 +77,11 @@ class Count:
             return None
         return max(self.total - self.done, 0) / rate
 
+    @property
+    def has_figures(self) -> bool:
+        """Whether there is more to say of it than its name."""
+        return bool(self.done) or self.total is not None
+
     def line(self) -> str:
         """All of it as one line of text."""
         return f"{self.name}: {self.state()}"

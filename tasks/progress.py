@@ -88,7 +88,7 @@ class LineProgress:
         bar = TimedBar(Count(name, **how, clock=self.clock), self.every_s, self._print)
         with self._named_if_long(bar):
             yield bar
-        if bar.count.done or bar.count.total is not None:
+        if bar.count.has_figures:
             self._print(bar.count)
 
     def say(self, text: str) -> None:
@@ -115,8 +115,7 @@ class LineProgress:
                 bar.show()
 
     def _print(self, count: Count) -> None:
-        has_figures = count.done or count.total is not None
-        self.say(count.line() if has_figures else f"{count.name} …")
+        self.say(count.line() if count.has_figures else f"{count.name} …")
 
 
 class TimedBar:

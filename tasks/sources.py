@@ -133,7 +133,8 @@ def absence(spec: DataSpec | str) -> str | None:
 def open_set(spec: DataSpec | str, digests: FileDigests) -> DataSet:
     """The data set a spec names; InputError if it is missing or of a kind we don't read."""
     wanted = parse_spec(spec)
-    name = wanted.name or Path(wanted.path).name
+    given = Path(wanted.path)
+    name = wanted.name or given.name
     kind: Literal["table", "text", "topics"]
     try:
         if wanted.path.startswith("python:"):
@@ -156,7 +157,7 @@ def open_set(spec: DataSpec | str, digests: FileDigests) -> DataSet:
         kind,
         digest_of({"kind": kind, "files": shas}),
         seen,
-        folder if (folder := Path(wanted.path)).is_dir() else None,
+        given if given.is_dir() else None,
     )
 
 

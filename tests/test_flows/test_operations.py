@@ -100,9 +100,14 @@ def test_who_waits_for_a_service_is_told_what_for(
     monkeypatch.setattr("flows.service.STILL_EVERY_S", 0.05)
     said: list[str] = []
     server = Service(site, "server")
-    assert not server.wait(lambda: False, 0.3, "answer", said.append)
-    assert set(said) == {"server: waiting for it to answer, 0 s"}
+    with subprocess.Popen(["sleep", "60"]) as process:
+        book = {"pid": process.pid, "born": born(process.pid)}
+        (site.books / "server.json").write_text(json.dumps(book))
+        assert not server.wait(lambda: False, 0.3, "answer", said.append)
+        assert set(said) == {"server: waiting for it to answer, 0 s"}
+        process.kill()
     said.clear()
+    assert not server.wait(lambda: False, 60, "answer", said.append)  # it ended
     assert server.wait(lambda: True, 0.3, "answer", said.append)
     assert said == []
 
